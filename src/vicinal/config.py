@@ -70,7 +70,7 @@ SLOTS = (
 DEFAULT_PRESET = "glyphs"
 # Arguments that follow from the data, the model and the other slots, unless the user gives them.
 DERIVED = {
-    "loss": ("classes", "dim", "known", "seed", "blocks"),
+    "loss": ("classes", "dim", "known", "seed", "blocks", "divided"),
     "sampler": ("labels", "seed", "roles", "batch_size"),
     "model": ("arguments", "module"),
 }

@@ -4,16 +4,17 @@ reader per format."""
 import errno
 import glob
 import json
+import math
 import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import file_digest
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ except ImportError:  # Windows, which removes no open file anyway
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    import torch
     from PIL.Image import Image
     from torch import Tensor
 
@@ -41,6 +43,19 @@ HEIC = (".heic", ".heif")
 REGION = "#xywh="  # W3C Media Fragments URI 1.0, Section 4.2.2, in pixels of the upright picture
 Document = dict[str, Any]  # the object of a JSON file
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+# What safetensors calls the types of torch.
+_KINDS = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 PARTS = ".*.part"  # names of what is not yet written to the end
 
 
@@ -142,12 +157,45 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **dict(arrays)))  # type: ignore[arg-type]
 
 
-def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Write tensors, each in memory of its own, as a ``.safetensors`` file."""
-    from safetensors.torch import save
+class Rows(NamedTuple):
+    """A tensor that is written some rows at a time."""
 
-    blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    write_atomically(path, lambda file: file.write(blob))
+    shape: tuple[int, ...]
+    dtype: "torch.dtype"
+    blocks: "Iterable[Tensor]"
+
+
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor | Rows]") -> None:
+    """Write tensors as a ``.safetensors`` file, with little memory besides.
+
+    The file is eight bytes of the header's length, the header, and the numbers of each tensor, the
+    widest first, so that each begins at a multiple of its width.
+    """
+    import torch
+
+    header = {}
+    end = 0
+    ordered = sorted(tensors.items(), key=lambda each: -each[1].dtype.itemsize)
+    for name, tensor in ordered:
+        start = end
+        end += math.prod(tensor.shape) * tensor.dtype.itemsize
+        kind = _KINDS[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {
+            "dtype": kind,
+            "shape": [*tensor.shape],
+            "data_offsets": [start, end],
+        }
+    told = json.dumps(header, separators=(",", ":")).encode()
+    told += b" " * (-len(told) % 8)
+
+    def write(file: BinaryIO) -> None:
+        file.write(len(told).to_bytes(8, "little") + told)
+        for _, tensor in ordered:
+            for block in tensor.blocks if isinstance(tensor, Rows) else [tensor]:
+                flat = block.detach().cpu().reshape(-1)
+                file.write(flat.view(torch.uint8).numpy().data)
+
+    write_atomically(path, write)
 
 
 # -- folders that others may have filled ----------------------------------------------------------

@@ -41,6 +41,7 @@ TIMEOUT = timedelta(hours=12)
 FAILED = 1  # exit codes, as with one process
 REJECTED = 2
 INTERRUPTED = 130
+ROWS_AT_ONCE = 2**15  # of shards on their way
 HEADSTART_SECONDS = 0.5  # most errors meet all processes: the first one reports those
 _M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
 _M_MMAP_MAX = -4
@@ -48,6 +49,11 @@ _M_MMAP_MAX = -4
 
 class ContactError(VicinalError):
     """Another process no longer answers: its end is the cause, this is only how it was noticed."""
+
+
+class Shard(nn.Parameter):
+    """A parameter, or what an optimizer keeps of it, of which each process has its `part` of the
+    rows."""
 
 
 # -- who is who -----------------------------------------------------------------------------------
@@ -77,6 +83,11 @@ def local_rank() -> int:
 def local_processes() -> int:
     """Return how many processes share this machine's processors and memory."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", processes())) if processes() > 1 else 1
+
+
+def restarted() -> bool:
+    """Return whether torch's elastic launcher starts the processes again after one has died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
 def pick_device(wanted: str) -> torch.device:
@@ -122,14 +133,15 @@ def keep_memory() -> None:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def part(rows: T) -> T:
-    """Return this process's contiguous share of a sequence or tensor: shares in the order of ranks
-    are the rows again."""
+def part(rows: T, number: int | None = None) -> T:
+    """Return the contiguous share of a sequence or tensor that is this process's, or that of
+    another ``number``: shares in the order of ranks are the rows again."""
     count = processes()
     if count == 1:
         return rows
+    number = rank() if number is None else number
     whole: Any = rows
-    result: T = whole[len(whole) * rank() // count : len(whole) * (rank() + 1) // count]
+    result: T = whole[len(whole) * number // count : len(whole) * (number + 1) // count]
     return result
 
 
@@ -164,6 +176,59 @@ def all_rows(rows: Tensor) -> Tensor:
 def join_rows(rows: Tensor) -> Tensor:
     """Return the rows of all processes, without gradient; each brings as many as it has."""
     return torch.cat(from_all(rows.cpu())).to(rows.device)
+
+
+def stacked(values: Tensor) -> Tensor:
+    """Return what each process has, along a new first dimension, with gradient as in `gather`."""
+    found: Tensor = values[None]
+    if processes() > 1:
+        found = _Gather.apply(found)  # type: ignore[no-untyped-call]
+    return found
+
+
+def collect(shard: Tensor) -> Iterator[Tensor]:
+    """Yield all rows of a shard in the first process, some at a time; nothing in the others, which
+    also go through it."""
+    total = sum(from_all(len(shard)))
+    for owner, at, end in _turns(total):
+        rows = torch.empty(end - at, *shard.shape[1:], dtype=shard.dtype)
+        if owner == rank():
+            begin = part(range(total)).start
+            rows.copy_(shard.detach()[at - begin : end - begin])
+        _move(rows, owner, 0)
+        if first():
+            yield rows
+
+
+def deal(rows: Tensor) -> Tensor:
+    """Return this process's part of rows that the first one has; others know their shape alone."""
+    own = torch.empty_like(part(rows), device="cpu")
+    begin = part(range(len(rows))).start
+    for owner, at, end in _turns(len(rows)):
+        mine = own[at - begin : end - begin]
+        given = rows[at:end] if first() else mine
+        _move(given, 0, owner)
+        if first() and owner == 0:
+            mine.copy_(given)
+    return own
+
+
+def _turns(rows: int) -> Iterator[tuple[int, int, int]]:
+    """Yield whose rows are next, and from where to where."""
+    for owner in range(processes()):
+        own = part(range(rows), owner)
+        for at in range(own.start, own.stop, ROWS_AT_ONCE):
+            yield owner, at, min(own.stop, at + ROWS_AT_ONCE)
+
+
+def _move(rows: Tensor, source: int, target: int) -> None:
+    """Give rows to another process, or receive them."""
+    if source != target:
+        with _exchange():
+            if rank() == source:
+                dist.send(rows, target)
+            elif rank() == target:
+                dist.recv(rows, source)
 
 
 class _Gather(torch.autograd.Function):
@@ -206,16 +271,21 @@ class _Scatter(torch.autograd.Function):
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace each ``.grad`` by its mean over the processes."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if processes() > 1:
-        for gradient, mean in zip(gradients, averaged(gradients), strict=True):
-            gradient.copy_(mean)
+    """Replace each ``.grad`` by its mean over the processes; to that of a shard the others add
+    nothing."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is not None and isinstance(parameter, Shard):
+            parameter.grad /= processes()
+        elif parameter.grad is not None:
+            gradients.append(parameter.grad)
+    for gradient, mean in zip(gradients, averaged(gradients), strict=True):
+        gradient.copy_(mean)
 
 
 def averaged(tensors: list[Tensor]) -> list[Tensor]:
     """Return the means of tensors over the processes, from one flat exchange."""
-    if processes() == 1:
+    if processes() == 1 or not tensors:
         return tensors
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) / processes()
     with _exchange():
@@ -277,8 +347,8 @@ def from_all(value: T) -> list[T]:
 
 
 class Agreement:
-    """Whether any process wishes to stop, known to all at the same step, and without waiting for a
-    GPU.
+    """The largest of what the processes wish for, known to all at the same step, and without
+    waiting for a GPU.
 
     Each call sends this process's wish, from host to host, and gives the answer to the call before,
     which has arrived while the step ran.
@@ -288,26 +358,26 @@ class Agreement:
         self._wishes: Tensor | None = None
         self._sending: dist.Work | None = None
 
-    def __call__(self, wish: bool) -> bool:
+    def __call__(self, wish: int) -> int:
         if processes() == 1:
             return wish
         answer = self.answer()
-        self._wishes = torch.tensor([int(wish)])
+        self._wishes = torch.tensor([wish], dtype=torch.int64)
         with _exchange():
             self._sending = dist.all_reduce(self._wishes, dist.ReduceOp.MAX, async_op=True)
         return answer
 
-    def answer(self) -> bool:
+    def answer(self) -> int:
         """Return the answer to the last call."""
         if self._wishes is None:
-            return False
+            return 0
         if self._sending is not None:
             with _exchange():
                 self._sending.wait()
             self._sending = (
                 None  # an exchange that is kept would keep torch's threads beyond the end of Python
             )
-        return bool(self._wishes.item())
+        return int(self._wishes.item())
 
 
 @contextmanager
@@ -394,6 +464,15 @@ def joined() -> Iterator[None]:
     # A process that must stop says so first, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     store, rank, count = next(rendezvous("env://"))
+    # A restarted launcher may still hold what the processes before said of themselves.
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == count:
+        store = dist.distributed_c10d.PrefixStore(
+            os.environ.get("TORCHELASTIC_RESTART_COUNT", ""), store
+        )
+    elif store.add(f"starts of {rank}", 1) > 1:
+        raise ConfigError(
+            "processes on several machines restart with `torchrun --rdzv-backend c10d` alone."
+        )
     gpus = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)

@@ -50,7 +50,9 @@ def switched(kind):
     hints = typing.get_type_hints(kind.__init__)
     for name, parameter in inspect.signature(kind).parameters.items():
         hint = hints[name]
-        if name == "reduction" or (name in ("squared", "normalize") and kind is not TripletLoss):
+        if name in ("reduction", "divided") or (
+            name in ("squared", "normalize") and kind is not TripletLoss
+        ):
             continue  # what a distance does takes no other path in another loss
         values = ()
         if typing.get_origin(hint) is typing.Literal:

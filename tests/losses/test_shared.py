@@ -5,15 +5,34 @@ import torch
 from tests.apart import in_two
 from tests.contracts.test_losses import CASES, LABELS, name_of
 
-from vicinal.losses import LOSSES, BatchAllTripletLoss, CrossBatchMemory, NestedLoss
+from vicinal.errors import ConfigError
+from vicinal.losses import (
+    LOSSES,
+    BatchAllTripletLoss,
+    CrossBatchMemory,
+    NestedLoss,
+    NormalizedSoftmaxLoss,
+    ProxyLoss,
+)
 from vicinal.losses.loss import share_anchors
-from vicinal.parallel import average_gradients, gather, part, processes
+from vicinal.parallel import Shard, average_gradients, gather, join_rows, part, processes
 from vicinal.tuples import SizedLabels
+
+# The others say why not.
+DIVIDED = [
+    kind
+    for kind in LOSSES.values()
+    if issubclass(kind, ProxyLoss) and not isinstance(kind.indivisible, str)
+]
 
 
 def losses():
     """Every loss with each of its switches turned, and those around others."""
     found = {name_of(case): case[0](**case[1]).double() for case in CASES}
+    for kind in DIVIDED:
+        for sampled in (1.0, 0.4):
+            loss = kind(12, 3, centers=2, divided=True, sampled=sampled)
+            found[f"{kind.__name__}, {sampled} of its proxies"] = loss.double()
     found["memory"] = CrossBatchMemory(BatchAllTripletLoss(), size=20, dim=3).double()
     found["nested"] = NestedLoss([BatchAllTripletLoss(), BatchAllTripletLoss()], [2, 3])
     return found
@@ -29,6 +48,7 @@ def learned(_=0):
         for rows in batches:
             own = torch.nn.Parameter(part(rows))
             labels = SizedLabels.of(LABELS, 2)
+            torch.manual_seed(0)  # of the classes that are sampled
             value = loss(gather(own, part(LABELS))[0], labels)
             loss.zero_grad()
             value.backward()
@@ -36,8 +56,8 @@ def learned(_=0):
         if learnt:
             average_gradients(learnt)
         rows = gather(own.grad / processes(), part(LABELS))[0]  # a mean over equal losses
-        gradients = [rows, *(parameter.grad for parameter in learnt)]
-        found[name] = {"value": value.detach(), "gradients": gradients}
+        whole = [join_rows(p.grad) if isinstance(p, Shard) else p.grad for p in learnt]
+        found[name] = {"value": value.detach(), "gradients": [rows, *whole]}
     return found
 
 
@@ -66,10 +86,31 @@ def test_a_process_scores_half_of_the_anchors_or_says_why_not(tmp_path):
     assert processes() == 1
     for found in in_two(rows_scored, tmp_path):
         whole = {name for name, rows in found.items() if rows > 6}
-        assert whole == {name for name, kind in LOSSES.items() if isinstance(kind.indivisible, str)}
+        reasons = {name for name, kind in LOSSES.items() if isinstance(kind.indivisible, str)}
+        assert whole == reasons | {"proxy_anchor"}, "which divides its proxies or is whole"
 
 
 @pytest.mark.parametrize("blocks", [False, True])
 def test_why_a_loss_is_whole(blocks):
     found = share_anchors(LOSSES["n_pair"](blocks=blocks))
     assert found == (("NPairLoss: its rows lie in blocks",) if blocks else ())
+
+
+def test_sampling_keeps_the_classes_of_the_batch_and_a_share_of_the_others():
+    loss = NormalizedSoftmaxLoss(1000, 2, sampled=0.1)
+    torch.manual_seed(0)
+    seen = []
+    for _ in range(2):
+        loss(torch.randn(3, 2), torch.tensor([3, 500, 3])).backward()
+        moved = loss.proxies.grad.any(dim=1)
+        assert moved[3] and moved[500] and 70 < moved.sum() < 130
+        seen.append(moved)
+        loss.zero_grad()
+    assert not torch.equal(*seen) and not loss.capturable
+    loss.eval()(torch.randn(3, 2), torch.tensor([3, 500, 3])).backward()
+    assert loss.proxies.grad.any(dim=1).all()
+
+
+def test_proxies_that_cannot_be_divided_say_why():
+    with pytest.raises(ConfigError, match="each is compared with all others"):
+        LOSSES["potential_field"](3, 2, divided=True)

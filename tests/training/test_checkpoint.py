@@ -4,8 +4,17 @@ import math
 
 import pytest
 import torch
+from tests.apart import in_two
+from tests.methods.build import build
+from torch.testing import assert_close
 
+from vicinal import parallel
+from vicinal.data.records import Batch
 from vicinal.errors import RunError
+from vicinal.losses import NormalizedSoftmaxLoss
+from vicinal.methods import Plain
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.models import Embedder, Identity
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 
 
@@ -43,3 +52,54 @@ def test_a_damaged_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="step-00000001"):
         load_checkpoint(path)
+
+
+def method():
+    """One whose steps clip gradients, of whose 7 classes two processes have 3 and 4."""
+    torch.manual_seed(0)
+    embedder = Embedder(Identity(5), 3).double()
+    loss = NormalizedSoftmaxLoss(7, 3, divided=True).double()
+    return build(Plain(), embedder, loss, None, OptimizerConfig(learning_rate=0.1, clip=0.5))
+
+
+def taken(trained, folder, *, steps):
+    """Take steps, save, and return what is learned and how many proxies are here."""
+    rows = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(8) % 7
+    for _ in range(steps):
+        trained(Batch(*(parallel.part(each) for each in (rows, labels, labels))))
+    path = save_checkpoint(folder, steps, {"method": trained.training_state()})
+    proxies = trained.loss.proxies
+    kept = trained.metric_optimizer.state[proxies]["exp_avg"]
+    return {
+        "here": [len(each) for each in (proxies, proxies.grad, kept)],
+        "proxies": parallel.join_rows(proxies.detach()),
+        "kept": parallel.join_rows(kept),
+        "head": trained.embedder.head.weight.detach(),
+        "path": str(path),
+    }
+
+
+def goes_on(_, folder, path):
+    """What two processes learn from what one has saved."""
+    parallel.ROWS_AT_ONCE = 2
+    again = method()
+    again.load_training_state(load_checkpoint(path)["method"])
+    return taken(again, folder, steps=2)
+
+
+def test_checkpoints_of_divided_proxies_are_those_of_one_process(tmp_path):
+    one = taken(first := method(), tmp_path / "one", steps=2)
+    whole = taken(first, tmp_path / "whole", steps=2)
+    path = tmp_path / "one" / "step-00000002.safetensors"
+    found = in_two(goes_on, tmp_path, tmp_path / "two", path)
+    assert one["here"] == [7] * 3 and [each["here"] for each in found] == [[3] * 3, [4] * 3]
+    for name in ("proxies", "kept", "head"):
+        for each in found:
+            assert_close(each[name], whole[name], rtol=1e-9, atol=1e-9)
+    saved, mine = (
+        load_checkpoint(tmp_path / name / "step-00000002.safetensors")["method"]
+        for name in ("two", "whole")
+    )
+    assert_close(saved["modules"]["loss.proxies"], mine["modules"]["loss.proxies"])
+    assert saved["optimizers"]["metric"]["state"].keys() == {0, 1, 2}

@@ -218,6 +218,25 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow(40)
+def test_a_launcher_that_restarts_goes_on_from_the_last_checkpoint(tiny, tmp_path):
+    settings = ["loss=proxy_anchor", "loss.sampled=0.5", "training.epochs=6"]
+    settings += ["training.checkpoint_seconds=0"]
+    paths = tmp_path / "whole", tmp_path / "killed"
+    restarting = [*TORCHRUN[:3], "--max-restarts", "3", *TORCHRUN[3:]]
+    for path in paths:
+        words = tiny.words(*settings, "--run", str(path), *SILENT)
+        if path == paths[0]:
+            subprocess.run([*TORCHRUN, *words], check=True)
+            continue
+        launcher, ranks = disturbed([*restarting, *words], path, steps=4)
+        os.kill(ranks[1], signal.SIGKILL)
+        _, said = launcher.communicate(timeout=100)
+        assert launcher.returncode == 0, said
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (paths[0] / name).read_bytes() == (paths[1] / name).read_bytes()
+
+
 @pytest.mark.slow(15)
 def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tmp_path):
     path = tmp_path / "run"

@@ -75,7 +75,7 @@ def train(
     if data is not None and any(word.startswith("data=") for word in settings):
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
-    from vicinal.parallel import first, joined, launch
+    from vicinal.parallel import first, from_first, joined, launch, restarted
 
     if launch(processes):
         return
@@ -90,6 +90,9 @@ def train(
     console = Console(quiet=quiet or not first())
     with joined():
         known = trusted(None)
+        if run is not None and restarted() and from_first((run / "run.json").is_file):
+            resume = run
+            settings = []
         if resume is not None:
             directory = resume_run(resume, own=from_words(settings), trust=known, console=console)
         else:

@@ -19,7 +19,7 @@ from vicinal.arguments import check_arguments
 from vicinal.distances import Distance, Euclidean, Negative
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_sum_exp
-from vicinal.parallel import gather, part, processes
+from vicinal.parallel import gather, part, processes, stacked
 from vicinal.tuples import (
     Embeddings,
     Labels,
@@ -113,6 +113,8 @@ class Comparisons:
             members of a pair; the negatives of the two stand in the same columns. None: a row's
             negatives are those of both members.
         partners: the comparisons whose rows ``partner`` names; None: these.
+        divided: whether each of several processes has other negatives of the same anchors, or other
+            anchors.
     """
 
     positive: Float[Tensor, "n p"]
@@ -125,6 +127,11 @@ class Comparisons:
     boundary: Float[Tensor, "n"] | None = None
     partner: Integer[Tensor, "n p"] | None = None
     partners: "Comparisons | None" = None
+    divided: bool = False
+
+    def total(self, values: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Add up what the processes have, where they have divided comparisons."""
+        return stacked(values).sum(dim=0) if self.divided else values
 
     def formed(self) -> Bool[Tensor, "n"]:
         """Return which anchors have positives and negatives."""
@@ -136,7 +143,8 @@ class Comparisons:
 
     def add_up(self, pull: Float[Tensor, "n p"], push: Float[Tensor, "n m"]) -> Float[Tensor, "n"]:
         """Return for each anchor the sum of what its positives and its negatives cost, weighted."""
-        return self.of_positives(pull).sum(dim=1) + self.of_negatives(push).sum(dim=1)
+        pushed = self.total(self.of_negatives(push).sum(dim=1))
+        return self.of_positives(pull).sum(dim=1) + pushed
 
     def of_positives(self, values: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
         """Return one value for each positive, weighted; 0 where there is none."""
@@ -163,7 +171,7 @@ class Comparisons:
         if self.penalty is not None:
             losses = losses + self.penalty[:, None]
         if against is None:
-            against = self.keep_negative.any(dim=1, keepdim=True)
+            against = self.total(self.keep_negative.any(dim=1, keepdim=True).int()) > 0
         formed = self.keep_positive & against
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
 
@@ -176,9 +184,13 @@ class Comparisons:
         As log(1 + Σ exp(others) / exp(own)), whose logarithm of a sum over nothing is so low that
         it is 0.
         """
-        against = log_sum_exp(others, self.keep_negative)
         # E^-40 is 0 beside 1 in float64, too.
-        return softplus(against[:, None] - own, threshold=40.0)
+        return softplus(self.log_sum_exp(others)[:, None] - own, threshold=40.0)
+
+    def log_sum_exp(self, values: Float[Tensor, "n m"]) -> Float[Tensor, "n"]:
+        """Return log Σ exp of one value for each negative, for each anchor."""
+        found = log_sum_exp(values, self.keep_negative)
+        return stacked(found).logsumexp(dim=0) if self.divided else found
 
     def count_triplets(self) -> Float[Tensor, "n"]:
         """Return for each anchor the number of its triplets."""
@@ -279,6 +291,7 @@ class Loss(SettingsModule, ABC):
             is as good as they.
         shared: whether each of several processes, which all give the gathered batch, scores a share
             of the anchors (`share_anchors`).
+        divided: whether each process has a share of what the anchors are compared with.
     """
 
     _: KW_ONLY
@@ -286,15 +299,16 @@ class Loss(SettingsModule, ABC):
 
     both_members: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = True
-    capturable: ClassVar[bool] = True
     layout: ClassVar[Layout | None] = None
     pair_rows: ClassVar[PairRows] = None
     pairs_off_sphere: ClassVar[bool] = False
     single_negatives: ClassVar[bool] = True
     separate_sums: ClassVar[bool] = False
     relative: ClassVar[bool] = False
+    capturable = True
     blocks = False
     shared = False
+    divided = False
 
     @cached_property
     def distance(self) -> Distance:
@@ -539,7 +553,7 @@ def share_anchors(module: nn.Module) -> tuple[str, ...]:
     for each in module.modules():
         reason = getattr(each, "indivisible", None)
         if isinstance(each, Loss):
-            each.shared = reason is None
+            each.shared = reason is None and not each.divided
         if reason is not None:
             reasons.append(f"{type(each).__name__}: {reason}")
     return tuple(reasons)

@@ -49,7 +49,7 @@ class PotentialFieldLoss(ProxyLoss):
     delta: Positive = 0.2
 
     samples_beside_proxies = False
-    indivisible = "proxies are its anchors"
+    indivisible = "each is compared with all others"
 
     def compare(
         self,

@@ -13,20 +13,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, TypeGuard
+from typing import Annotated, ClassVar, Literal, TypeGuard, TypeVar
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from vicinal.arguments import Count, NonNegative, Positive
+from vicinal import parallel
+from vicinal.arguments import Count, Limits, NonNegative, Positive
 from vicinal.distances import Cosine, DotProduct, at_least_float32, row_distances, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp, shift_angle
+from vicinal.geometry import log_one_plus_sum_exp, shift_angle
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, being_captured
 
+T = TypeVar("T")
+DRAWN = 2**16  # classes whose first proxies are drawn at a time
 CROWD = 5  # neighbors that say how crowded a proxy is
 NAMED = 3  # classes that a note names
 MOST = 5000  # classes whose proxies are all compared with each other for a note
@@ -53,6 +56,12 @@ class ProxyLoss(Loss):
             network that it begins with, several at the means of a class's parts. None is ``means``
             where ``model.weights`` brings network and head of another run, so that a class added to
             its data has a proxy in its place.
+        sampled: share of the classes that are not in a batch whose proxies it meets, drawn at
+            random (Partial FC, An et al. 2022); others get no gradient. Several processes must draw
+            the same numbers from torch's global generator.
+        divided: whether each of several processes keeps the proxies of its share of the classes
+            alone, with gradients and optimizer (An et al. 2021). All give the same gathered rows.
+            A run does so where the method is the loss alone.
         reduction: as in ``torch.nn``.
 
     Where ``proxies_first`` a proxy is the anchor, and samples are its positives and negatives;
@@ -66,6 +75,8 @@ class ProxyLoss(Loss):
     seed: int = 0
     centers: Count = 1
     start: Literal["random", "means"] | None = None
+    sampled: Annotated[float, Limits("(0, 1]")] = 1.0
+    divided: bool = False
 
     takes_reference = False
     proxies_first: ClassVar[bool] = False
@@ -80,17 +91,34 @@ class ProxyLoss(Loss):
                 f"{len(known)} labels ({len(set(known))} different). Sort them and leave out "
                 "repetitions."
             )
+        if self.divided and self.indivisible:
+            raise ConfigError(
+                f"{type(self).__name__} needs all proxies in every process: {self.indivisible}. "
+                "Set loss.divided=false."
+            )
+        self.capturable = self.sampled == 1
         # Even directions of length 1: where they are normalized it only sets how far an optimizer's
         # step turns them.
         rng = torch.Generator().manual_seed(self.seed)
-        self.proxies = nn.Parameter(unit_rows(torch.randn(*self.shape, generator=rng)))
+        own = self.own(range(self.classes))
+        kept = []
+        for first in range(0, self.classes, DRAWN):
+            rows = range(first, min(self.classes, first + DRAWN))
+            drawn = torch.randn(len(rows), *self.shape[1:], generator=rng)
+            kept.append(unit_rows(drawn[max(0, own.start - first) : max(0, own.stop - first)]))
+        kind = parallel.Shard if self.divided else nn.Parameter
+        self.proxies = kind(torch.cat(kept))
         self.proxy_labels: Tensor
         labels = torch.arange(self.classes) if known is None else torch.tensor(known)
         self.register_buffer("proxy_labels", labels, persistent=False)  # follows from `known`
 
+    def own(self, classes: T) -> T:
+        """Return those of all classes whose proxies this process has."""
+        return parallel.part(classes) if self.divided else classes
+
     @property
     def shape(self) -> tuple[int, ...]:
-        """The proxies' shape."""
+        """The shape of all proxies."""
         return (self.classes, *([] if self.centers == 1 else [self.centers]), self.dim)
 
     @torch.no_grad()
@@ -106,8 +134,8 @@ class ProxyLoss(Loss):
         """
         rows = embeddings[:, : self.dim]
         rows = unit_rows(rows) if self.distance.normalize else rows
-        proxies = self.proxies.view(self.classes, self.centers, self.dim)
-        for place, label in enumerate(self.proxy_labels.cpu()):
+        proxies = self.proxies.view(-1, self.centers, self.dim)
+        for place, label in enumerate(self.own(self.proxy_labels).cpu()):
             own = rows[labels == label]
             if not len(own):
                 continue
@@ -121,7 +149,32 @@ class ProxyLoss(Loss):
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         self.check(embeddings, labels)
-        return self.compare(embeddings, labels, self.beside(embeddings), self.proxy_labels)
+        proxies = self.beside(embeddings)
+        classes = self.own(self.proxy_labels)
+        if self.sampled < 1 and self.training:
+            drawn = torch.rand(self.classes) < self.sampled
+            drawn[torch.searchsorted(self.proxy_labels, labels).cpu()] = True
+            drawn = self.own(drawn)
+            drawn[0] |= ~drawn.any()  # a process without proxies could not take part
+            rows = drawn.nonzero()[:, 0].to(labels.device)
+            proxies = self.proxies.index_select(0, rows).to(proxies.dtype)
+            classes = classes[rows]
+        found = self.compare(embeddings, labels, proxies, classes)
+        return self.united(found, len(classes)) if self.divided else found
+
+    def united(self, c: Comparisons, classes: int) -> Comparisons:
+        """Return comparisons with ``classes``, this process's, as those with all processes': each
+        knows the positives and has its own negatives."""
+        found = replace(c, divided=True)
+        if self.proxies_first:
+            return found
+        own = c.positive.masked_fill(~c.keep_positive, 0)
+        known = found.total(c.keep_positive.int()) > 0
+        penalty = c.penalty
+        if penalty is not None:  # a mean over classes
+            share = torch.full_like(penalty, classes)
+            penalty = found.total(penalty * share) / found.total(share)
+        return replace(found, positive=found.total(own), keep_positive=known, penalty=penalty)
 
     def beside(self, embeddings: Embeddings) -> Float[Tensor, "*m d"]:
         """Return the proxies in the precision in which embeddings are compared."""
@@ -181,7 +234,8 @@ class ProxyLoss(Loss):
             )
         if being_captured(labels):
             return
-        strange = ~torch.isin(labels, self.proxy_labels)
+        nearest = torch.searchsorted(self.proxy_labels, labels).clamp(max=self.classes - 1)
+        strange = self.proxy_labels[nearest] != labels
         if bool(strange.any()):
             allowed = (
                 f"labels from 0 to {self.classes - 1}"
@@ -228,7 +282,9 @@ def crowding(loss: nn.Module, names: Sequence[str]) -> list[str]:
     for part in _with_proxies(loss):
         if not 3 <= part.classes <= MOST:
             continue
-        unit = unit_rows(part.proxies.detach().cpu()).view(-1, part.dim)
+        every = part.proxies.detach().cpu()
+        every = parallel.join_rows(every) if part.divided else every
+        unit = unit_rows(every).view(-1, part.dim)
         near = (unit @ unit.T).view(part.classes, part.centers, part.classes, part.centers)
         near = near.amax(dim=(1, 3)).fill_diagonal_(-1)
         called = [names[label] for label in part.proxy_labels.tolist()]
@@ -282,7 +338,7 @@ class ProxyNCALoss(ProxyLoss):
     normalize: bool = True
 
     def core(self, c: Comparisons) -> Terms:
-        against = log_sum_exp(-c.negative / self.temperature, c.keep_negative, c.negative_weights)
+        against = c.log_sum_exp(-c.negative / self.temperature)
         losses = c.positive / self.temperature + against[:, None]
         if self.full_softmax:
             losses = softplus(losses, threshold=40.0)  # -log(p / (p + Σ)) = log(1 + Σ / p)
@@ -353,7 +409,10 @@ class ProxyAnchorLoss(ProxyLoss):
     distance = Cosine()
     separate_sums = True
     proxies_first = True
-    indivisible = "proxies are its anchors"
+
+    @property
+    def indivisible(self) -> str | None:
+        return None if self.divided else "proxies are its anchors"
 
     def arrange(
         self,
@@ -373,9 +432,14 @@ class ProxyAnchorLoss(ProxyLoss):
         push = log_one_plus_sum_exp(
             self.alpha * (c.negative + self.margin), c.keep_negative, c.negative_weights
         )
-        with_positives = c.keep_positive.any(dim=1).sum().clamp(min=1).to(pull.dtype)
-        sums = pull * (len(pull) / with_positives) + push
-        return Terms(sums, torch.ones_like(sums))
+        counts = torch.ones_like(pull)
+        classes = c.total(counts.sum())
+        with_positives = c.total(c.keep_positive.any(dim=1).sum()).clamp(min=1)
+        sums = pull * (classes / with_positives) + push
+        if c.divided:
+            sums = c.total(sums.sum(dim=0, keepdim=True))
+            counts = classes[None]
+        return Terms(sums, counts)
 
 
 @dataclass(eq=False, repr=False)

@@ -20,7 +20,7 @@ from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.losses.loss import SettingsModule, block_layout, share_anchors
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
-from vicinal.parallel import average_gradients, gather
+from vicinal.parallel import Shard, average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, Labels
 
@@ -319,11 +319,10 @@ class Method(SettingsModule):
 
     def training_state(self) -> dict[str, Any]:
         """Return all that the next step depends on, as nested dictionaries of tensors and plain
-        values."""
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        values; what belongs to a `Shard` is one."""
         return {
-            "modules": self.state_dict(),
-            "optimizers": optimizers,
+            "modules": self.state_dict(keep_vars=True),
+            "optimizers": {name: _state(each) for name, each in self.optimizers.items()},
             "schedule": self.schedule.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
@@ -379,6 +378,18 @@ def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResu
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
     return stream.embed(stream.features(inputs))
+
+
+def _state(optimizer: Optimizer) -> dict[str, Any]:
+    """Return what an optimizer has kept, in shards for what is one."""
+    found = optimizer.state_dict()
+    for place, parameter in enumerate(trained(optimizer)):
+        if isinstance(parameter, Shard) and (kept := found["state"].get(place)):
+            found["state"][place] = {
+                name: Shard(value, requires_grad=False) if value.shape == parameter.shape else value
+                for name, value in kept.items()
+            }
+    return found
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:

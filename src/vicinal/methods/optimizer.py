@@ -8,14 +8,14 @@ from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 import torch
-from torch import nn, optim
-from torch.nn.utils import clip_grad_norm_
+from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from vicinal.arguments import Count, Limits, Natural, NonNegative, Positive, Settings
 from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
+from vicinal.parallel import Shard, stacked
 
 T = TypeVar("T", bound=Optimizer)
 
@@ -149,7 +149,16 @@ def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:
     """Scale the gradients of an optimizer before its step, so that their common norm is at most
     ``norm``."""
     # The factor stays on the device: nothing waits for it, and a CUDA graph can hold it.
-    clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
+    shards: list[Tensor] = []
+    whole: list[Tensor] = []
+    for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+        if parameter.grad is not None:
+            (shards if isinstance(parameter, Shard) else whole).append(parameter.grad)
+    norms = [*torch._foreach_norm(whole)]
+    if shards:
+        norms.append(stacked(torch.stack(torch._foreach_norm(shards)).norm()).norm())
+    total = torch.stack(norms).norm()
+    torch._foreach_mul_([*shards, *whole], (norm / (total + 1e-6)).clamp(max=1))
 
 
 def fit(optimizer: Optimizer, device: torch.device) -> None:

@@ -349,7 +349,8 @@ class Experiment:
         if self.steps and wants_means(loss, usual=self.method.embedder.took_head):
             found = self.embed(self.encoder, self.train)
             start_at_means(loss, found.vectors, found.labels)
-            loss.load_state_dict(parallel.from_first(loss.state_dict))
+            if not any(isinstance(each, parallel.Shard) for each in loss.parameters()):
+                loss.load_state_dict(parallel.from_first(loss.state_dict))
 
     def _start_best(self, found: Embedded) -> None:
         """Start as the features are, unless their discriminants are better on the held-out
@@ -772,7 +773,16 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     classes = np.unique(labels)
     layout = getattr(kind, "layout", None)
     blocks = layout is not None and getattr(config.sampler.kind, "layout", None) == layout
+    plain = isinstance(config.method, Plain)
+    if not plain and (arguments.get("sampled", 1) != 1 or arguments.get("divided")):
+        raise ConfigError(
+            f"loss.sampled and loss.divided are for the loss alone, got "
+            f"method={type(config.method).__name__}. Set method=plain."
+        )
     derived = {
+        "divided": plain
+        and len(classes) >= parallel.processes()
+        and not isinstance(getattr(kind, "indivisible", None), str),
         "classes": len(classes),
         "dim": dim,
         "known": tuple(classes.tolist()),

@@ -87,6 +87,8 @@ def write_results(
         {"name": "train", **measure(known, clustering=True, **how)},
         {"name": split, **rows["trained"]},
     ]
+    method = experiment.method
+    after = (*method.notes, *crowding(method.loss, records.classes)) if experiment.steps else ()
     if not parallel.first():
         return
     untrained = before.get(UNTRAINED) if whole else None
@@ -94,8 +96,6 @@ def write_results(
         diagnoses.append({"name": f"untrained {split}", **rows[UNTRAINED]})
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artifacts(run, trained, untrained, rows["trained"].queries, seed=seed)
-    method = experiment.method
-    after = (*method.notes, *crowding(method.loss, records.classes)) if experiment.steps else ()
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     results = _results(split, trained, rows, {*skipped, *trained.skipped}, notes)
     results |= {

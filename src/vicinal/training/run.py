@@ -102,7 +102,7 @@ def resume(
                 if checkpoint is None:
                     experiment.save_head(run)
             if checkpoint is not None:
-                state = parallel.from_first(lambda: load_checkpoint(checkpoint))
+                state = load_checkpoint(checkpoint)
                 with decoding(checkpoint, REMEDY):
                     trainer.restore(state)
             console.line(f"resuming {run.path} at step {trainer.position.step}")

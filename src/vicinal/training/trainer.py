@@ -21,7 +21,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from vicinal import parallel
 from vicinal.data.records import Batch
-from vicinal.errors import DivergenceError
+from vicinal.errors import ConfigError, DivergenceError
 from vicinal.files import Document, read_object
 from vicinal.methods.method import Method
 from vicinal.reports.tables import metric_title
@@ -37,6 +37,8 @@ COLLAPSED_SPREAD = 0.01  # embeddings this near their mean, relative to their le
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
 # A compiler takes 15 to 54 s and saves 8 ms of a step of ResNet-50, 1 of Lite0's.
 STEPS_WORTH_COMPILING = 5400
+SAVE = 1  # what a process may wish for after a step
+STOP = 2
 ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the same Ctrl-C
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
@@ -62,6 +64,7 @@ class Interruption:
         self._agreement = parallel.Agreement()
         self._launcher = os.getppid()
         self._before: dict[int, object] = {}
+        self._wish = 0  # on its way
 
     def __enter__(self) -> "Interruption":
         # Python delivers signals nowhere else.
@@ -76,11 +79,16 @@ class Interruption:
         if kind is None:
             self._agreement.answer()  # nothing is left on its way
 
-    def requested(self) -> bool:
-        """Whether to stop after this step, asked once in each; all processes answer alike,
-        whichever was signalled."""
-        orphaned = parallel.processes() > 1 and os.getppid() != self._launcher
-        return self._agreement(orphaned or self._asked_at is not None)
+    def requested(self, due: bool = False) -> int:
+        """Whether to `SAVE` or to `STOP` after this step, asked once in each; all processes answer
+        alike, whichever was signalled or has a checkpoint due."""
+        several = parallel.processes() > 1
+        orphaned = several and os.getppid() != self._launcher
+        if orphaned or self._asked_at is not None:
+            self._wish = STOP
+        else:
+            self._wish = SAVE if due and not (several and self._wish) else 0
+        return self._agreement(self._wish)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -148,6 +156,12 @@ class Trainer:
         self._precision = pick_precision(self.settings.precision, experiment.device)
         if self._precision == torch.float16:
             self.method.scaler = GradScaler(experiment.device.type)
+            shards = any(isinstance(each, parallel.Shard) for each in self.method.parameters())
+            if shards and parallel.processes() > 1:
+                raise ConfigError(  # a gradient may overflow in one process alone
+                    "proxies that processes divide cannot train in float16. Set "
+                    "training.precision=bfloat16 or loss.divided=false."
+                )
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = time.monotonic()
 
@@ -239,9 +253,11 @@ class Trainer:
                 last = self.position.batch == len(self._plan)
                 if last or number % STEPS_PER_DIAGNOSIS == 0:
                     step.scalars.update(self.method.diagnostics(result))
-                stop = interruption.requested()
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
-                if last or due or stop or len(self._pending) >= at_once:
+                wish = interruption.requested(due)
+                due = wish >= SAVE
+                stop = wish == STOP
+                if last or due or len(self._pending) >= at_once:
                     scalars = self._write_steps(follower)
                     if last:
                         self._watch_collapse(scalars.get("spread", 1.0))
@@ -250,7 +266,7 @@ class Trainer:
                         parallel.from_all(self.position.skipped)
                     ):
                         self._note_skipped(name)
-                if due or stop:
+                if due:
                     self._checkpoint()
                 if stop:
                     raise parallel.Interrupted
@@ -379,19 +395,20 @@ class Trainer:
             self.experiment.encoder.save_weights(self.run)
 
     def _checkpoint(self) -> None:
-        """Save where the run stands: all processes stand there, so the first one does."""
+        """Save where the run stands: all processes stand there, so the first one does, and the
+        others give their shards."""
         if parallel.first():
             self.position.metrics_length = self.metrics.sync()
-            self.position.seconds = round(self._seconds_before + time.monotonic() - self._began, 3)
-            state = {
-                "position": asdict(self.position),
-                "plan": self._plan,
-                "method": self.method.training_state(),
-                "average": None if self.average is None else self.average.state_dict(),
-                "random": random_state(),
-            }
-            self.trackers.flush()
-            save_checkpoint(self.run.checkpoints_path, self.position.step, state)
+        self.position.seconds = round(self._seconds_before + time.monotonic() - self._began, 3)
+        state = {
+            "position": asdict(self.position),
+            "plan": self._plan,
+            "method": self.method.training_state(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "random": random_state(),
+        }
+        self.trackers.flush()
+        save_checkpoint(self.run.checkpoints_path, self.position.step, state)
         self._saved_at = time.monotonic()
 
     def _write_status(self, state: str, message: str | None = None) -> None:
