@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from tests.runs import drawn_run
@@ -10,6 +11,8 @@ from vicinal.data import Folder, ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, SmallConvNet
+from vicinal.retrieval.calibration import Threshold
+from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.model import load
 from vicinal.run_directory import RunDirectory
 
@@ -63,6 +66,31 @@ def test_a_false_match_rate_ends_the_matches(made, vicinal):
     done = vicinal("search", "run", "--id", "0", "--max-false-match", "0.2", "--where", "label=d")
     assert done.stdout.startswith("no match: the nearest, d/")
     assert (made / "run" / "artifacts" / "calibration.npz").is_file()
+
+
+def test_each_class_has_a_threshold_of_its_own(made, works, paint, rejected):
+    works("index", "run", "pictures")
+    vectors = CollectionDirectory(made / "run" / "collection").snapshot().vectors.astype(float)
+    far = np.linalg.norm(vectors[:, None] - vectors, axis=2)
+    said = works("calibrate", "run", "--max-false-match", "0.2").stdout
+    assert said.startswith("4 classes: no match beyond")
+    found = Threshold.read(made / "run" / "thresholds.csv")
+    limits = {}
+    for number, name in enumerate("abcd"):
+        mine = np.arange(12) // 3 == number
+        limits[name] = float(np.sort(far[~mine][:, mine], axis=None)[5])  # 5 of 27 pairs match
+    assert found.of_class == pytest.approx(limits) and found.distance > 0
+    asked = ["search", "run", "--id", "0", "--k", "20", "--format", "json"]
+    done = works(*asked, "--thresholds", "run/thresholds.csv")
+    within = [row for row in range(1, 12) if far[0, row] <= found.of_class["abcd"[row // 3]]]
+    assert sorted(match["id"] for match in json.loads(done.stdout)["matches"]) == within
+    (made / "pictures").rename(made / "held")
+    works("calibrate", "run", "held", "--max-false-match", "0.2", "--to", "asked.csv")
+    table = (made / "asked.csv").read_text().splitlines()
+    assert table[0] == "label,distance,false_match,true_match,pairs"
+    assert [line.rpartition(",")[2] for line in table[1:]] == ["108", *["27"] * 4]
+    (made / "asked.csv").write_text("label,distance\na,1\n")
+    assert "Write it by `vicinal calibrate`" in rejected(*asked, "--thresholds", "asked.csv")
 
 
 def test_corrupt_files_are_named_and_left_out_on_request(made, vicinal):

@@ -15,6 +15,9 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.losses import InfoNCELoss
 from vicinal.methods import METHODS
 from vicinal.methods.plain import BothWays
+from vicinal.retrieval.calibration import calibration
+from vicinal.retrieval.library import open_library
+from vicinal.retrieval.serve.routes import threshold_of
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.run import resume
@@ -159,8 +162,13 @@ def test_words_find_vectors_of_a_collection(run):
         0
     ]  # pictures need no role
     assert name.startswith("row ") and label.isdigit()
-    with pytest.raises(ConfigError, match="items of one kind"):
-        words("search", run.path, "--text", "warm red", "--max-false-match", "0.1")
+    for asked in (("--text", "warm red"), ("--id", "0")):
+        words("search", run.path, *asked, "--max-false-match", "0.1")
+    among, across = calibration(run.directory), calibration(run.directory, texts=True)
+    assert across.same.sum() + across.different.sum() != among.same.sum() + among.different.sum()
+    library = open_library(run.path, rate=0.1)
+    limits = [counts.threshold(0.1).distance for counts in (among, across)]
+    assert [threshold_of(library, None, by).distance for by in ("item", "text")] == limits
 
 
 def test_a_run_without_a_text_encoder_says_so(vectors, tmp_path):

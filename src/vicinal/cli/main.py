@@ -31,6 +31,7 @@ COMMANDS = {
     "best": "bench:best",
     "index": "search:index",
     "search": "search:search",
+    "calibrate": "search:calibrate",
     "cluster": "clean:cluster",
     "dedupe": "clean:dedupe",
     "clean": "clean:clean",

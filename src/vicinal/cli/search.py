@@ -126,6 +126,7 @@ def search(
     where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     text: list[str] | None = None,
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    thresholds: Annotated[Path | None, typer.Option(metavar="CSV")] = None,
     format: Format = Format.table,
     collection: Path | None = None,
     store: str | None = None,
@@ -143,6 +144,7 @@ def search(
         where: Only items with this label, path or metadata.
         text: Search by this description.
         max_false_match: Report `no match` beyond the distance with this false-match rate.
+        thresholds: Report `no match` beyond the distances that `vicinal calibrate` wrote.
         format: table or json.
         collection: Where the collection is. Default: RUN/collection.
         store: The Milvus file or URL to search in. Default: the collection's own vectors.
@@ -182,14 +184,25 @@ def search(
     near = snapshot.search(vector[None], k, where=conditions(where or ()), exclude=ids)[0]
     matches = near
     limit = None
-    if max_false_match is not None:
+    threshold: Any = None
+    if thresholds is not None:
+        from vicinal.retrieval.calibration import Threshold
+
+        threshold = Threshold.read(thresholds)
+    elif max_false_match is not None:
         from vicinal.parallel import pick_device
         from vicinal.retrieval.calibration import calibration
 
-        counts = calibration(opened, device=pick_device(device), snapshot=snapshot)
+        counts = calibration(
+            opened,
+            device=pick_device(device),
+            snapshot=snapshot,
+            texts=bool(texts) and model.kind != "text",
+        )
         threshold = counts.threshold(max_false_match)
+    if threshold is not None:
         limit = threshold.distance
-        matches = [match for match in near if match.distance <= limit]
+        matches = [match for match in near if threshold.accepts(match)]
         typer.secho(f"no match beyond {limit:.4f}. {threshold.words}", err=True)
     pictures = [*map(str, files)]
     if model is not None and model.introspective and model.kind == "images":
@@ -221,6 +234,47 @@ def search(
         typer.echo(f"no match{next(far, '')}.")
 
 
+def calibrate(
+    run: Path,
+    queries: Annotated[str | None, typer.Argument(metavar="[QUERIES]")] = None,
+    max_false_match: Annotated[float, typer.Option(metavar="RATE")] = 0.001,
+    to: Annotated[Path | None, typer.Option(metavar="CSV")] = None,
+    collection: Path | None = None,
+    device: str = "auto",
+) -> None:
+    """Set a distance threshold for each class in the collection of RUN, for `search` and `serve`.
+
+    Args:
+        run: A run's folder.
+        queries: Labeled pictures, vectors or texts that will be asked. Default: the collection's
+            own items.
+        max_false_match: Share of the queries of other classes that may match an item of the class.
+        to: The table to write. Default: RUN/thresholds.csv.
+        collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
+
+    Examples:
+        vicinal calibrate runs/birds asked/ --max-false-match 0.01
+    """
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval.calibration import thresholds
+    from vicinal.retrieval.collection import CollectionDirectory
+    from vicinal.run_directory import RunDirectory
+
+    opened = RunDirectory.open(run)
+    snapshot = CollectionDirectory.of(opened, collection).snapshot()
+    path = to or run / "thresholds.csv"
+    device_there = pick_device(device)
+    made = thresholds(
+        opened, snapshot, path, rate=max_false_match, queries=queries, device=device_there
+    )
+    least, *_, most = sorted(made.of_class.values())
+    typer.echo(
+        f"{len(made.of_class)} classes: no match beyond {least:.4f} to {most:.4f}; all together "
+        f"{made.distance:.4f}\ntable: {path}"
+    )
+
+
 def serve(
     run: Path,
     collection: Annotated[Path | None, typer.Option(metavar="PATH")] = None,
@@ -232,6 +286,7 @@ def serve(
     graph: str | None = None,
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    thresholds: Annotated[Path | None, typer.Option(metavar="CSV")] = None,
     token: Annotated[str | None, typer.Option(envvar="VICINAL_TOKEN")] = None,
     user_header: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     read_only: bool = False,
@@ -252,6 +307,7 @@ def serve(
             by torch.
         device: Where torch embeds: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
+        thresholds: The "no match" thresholds that `vicinal calibrate` wrote.
         token: Answer only requests with this bearer token, or as a browser's password.
         user_header: Answer whom a reverse proxy on this machine names in this header, too.
         read_only: Take no labels and drops.
@@ -276,6 +332,7 @@ def serve(
         images=images or (),
         engine=store,
         graph=graph,
+        thresholds=thresholds,
     )
     snapshot = library.collection.snapshot()
     tell_unnamed(snapshot)

@@ -22,7 +22,6 @@ from torch import Tensor
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.evaluation.retrieval import Same, together
-from vicinal.tuples import Labels
 
 _BINS = 2**16  # of distance
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
@@ -132,11 +131,12 @@ def _scores(
 
 def pairs_by_distance(
     queries: Float[Tensor, "n d"],
-    labels: Labels,
-    gallery: Float[Tensor, "n d"] | None = None,
+    labels: Shaped[Tensor, "n *c"],
+    gallery: Float[Tensor, "g d"] | None = None,
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
 ) -> tuple[float, Int[np.ndarray, "bins"], Int[np.ndarray, "bins"]]:
     """Count pairs of different and of equal labels in fine bins of Euclidean distance, each once;
-    with a ``gallery`` (the same records in another network) each query beside all others.
+    with a gallery those of a query and a row of it.
 
     Returns:
         the width of a bin; different and equal pairs in each.
@@ -145,11 +145,11 @@ def pairs_by_distance(
     distances = torch.cdist(
         queries.double(), held.double(), compute_mode="donot_use_mm_for_euclid_dist"
     )
-    once = ~torch.eye(len(labels), dtype=torch.bool)
+    same = together(labels, labels if gallery_labels is None else gallery_labels)
+    once = torch.ones_like(same)
     if gallery is None:
-        once = once.triu()
+        once = once.triu(1)
     width = float(distances.max()) * (1 + 1e-9) / _BINS or 1.0
-    same = together(labels, labels)
     different, equal = (
         torch.bincount((distances[once & kind] / width).long(), minlength=_BINS).numpy()
         for kind in (~same, same)

@@ -9,26 +9,36 @@ with n items of other classes meets about n times as many.
 
 The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a
 threshold is always the lower edge of a bin, on the safe side by less than one bin.
+
+`thresholds` sets one for each class of a collection instead, on labeled queries of the user's own
+or on the collection itself, and writes them as a table.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from vicinal.data import own_data
 from vicinal.data.records import Split
-from vicinal.errors import ConfigError
+from vicinal.data.table import read_columns
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.embedding import records_at
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.verification import pairs_by_distance
-from vicinal.retrieval.collection import Snapshot, drawn
+from vicinal.files import write_atomically
+from vicinal.retrieval.collection import Match, Snapshot, drawn
+from vicinal.retrieval.pages import as_csv, as_given
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 NAME = "calibration"
 QUERY_RATE = 1e-3  # of false matches where none is named
+_HEADER = "label", "distance", "false_match", "true_match", "pairs"  # of ``thresholds``
 _ROWS = 4096  # drawn of more records: eight million pairs are enough for any rate
 
 
@@ -38,13 +48,39 @@ class Threshold:
 
     Attributes:
         distance: the largest that is still a match.
-        false_match: share of the pairs of different classes within it.
+        false_match: share of the pairs of different classes within it; None of one that was named.
         words: where the distance comes from, in a sentence.
+        of_class: another distance for items of some classes.
     """
 
     distance: float
-    false_match: float
+    false_match: float | None
     words: str
+    of_class: Mapping[str, float] = field(default_factory=dict)
+
+    def accepts(self, match: Match) -> bool:
+        """Whether a neighbor is near enough."""
+        return match.distance <= self.of_class.get(match.item.label or "", self.distance)
+
+    @property
+    def document(self) -> dict[str, float | None]:
+        """What is told of it, as JSON."""
+        return {"distance": self.distance, "false_match_rate": self.false_match}
+
+    @classmethod
+    def read(cls, path: Path) -> "Threshold":
+        """Read what ``thresholds`` wrote."""
+        columns = read_columns(path)
+        if not {*_HEADER} <= columns.cells.keys() or "" not in columns.cells["label"]:
+            raise DataError(
+                f"{path} should have the columns {', '.join(_HEADER)} and a row without a label, "
+                "for all classes. Write it by `vicinal calibrate`."
+            )
+        distances = columns.numbers("distance").tolist()
+        of_class = dict(zip(map(as_given, columns.cells["label"]), distances, strict=True))
+        false = columns.numbers("false_match")[columns.cells["label"].index("")]
+        words = f"{path} has it, and those of {len(of_class) - 1} classes."
+        return cls(of_class.pop(""), float(false), words, of_class)
 
 
 @dataclass(frozen=True)
@@ -96,7 +132,11 @@ class Calibration:
 
 
 def calibration(
-    run: RunDirectory, *, device: torch.device | None = None, snapshot: Snapshot | None = None
+    run: RunDirectory,
+    *,
+    device: torch.device | None = None,
+    snapshot: Snapshot | None = None,
+    texts: bool = False,
 ) -> Calibration:
     """Return the run's counts: those it keeps, or, for a model that has none yet, made now and
     kept.
@@ -105,9 +145,11 @@ def calibration(
         run: whose validation or test classes calibrate.
         device: where to embed these classes, which happens once for each model.
         snapshot: of the collection whose labels calibrate where the run has no such classes.
+        texts: whether texts ask for pictures, whose distances are larger than among pictures.
     """
+    name = f"{NAME}_texts" if texts else NAME
     model = model_fingerprint(run)
-    kept = run.arrays(NAME)
+    kept = run.arrays(name)
     if kept is not None and str(kept.pop("model")) == model:
         plain: dict[str, Any] = {
             name: array if array.ndim else array.item() for name, array in kept.items()
@@ -115,26 +157,23 @@ def calibration(
         return Calibration(**plain)
     encoder = Encoder.load(run, device)
     records = own_data(run)[1]
-    if records.captions is not None or encoder.embedder.metric != "euclidean":
-        raise ConfigError(
-            "thresholds are set for Euclidean distances between items of one kind, but this run "
-            "embeds pictures and texts, or has a hyperbolic head."
-        )
     splits: tuple[Split, ...] = ("validation", "test")
     split = next((one for one in splits if len(np.unique(records.part(one).labels)) >= 2), None)
     if split is None:
         return _of_collection(run, snapshot)
     part = records.part(split)
     part = part.take(np.sort(drawn(len(part), _ROWS)))
-    asking = encoder.stream("query")
-    held = encoder.stream("gallery")
-    queries = asking.embed(part, skip_corrupt=True)
-    gallery = None
-    if held.embedder is not asking.embedder:
-        gallery = held.embed(part, skip_corrupt=True).vectors
-    made = count_pairs(queries.vectors, queries.labels, gallery, source=f"{split} classes")
+    if records.captions is not None and not texts:
+        encoder = encoder.stream("gallery")
+    embedded = encoder.embed(part, skip_corrupt=True)
+    if embedded.metric != "euclidean":
+        raise ConfigError(
+            "thresholds are set for Euclidean distances, but this run has a hyperbolic head."
+        )
+    queries, labels, gallery = embedded.sides()
+    made = count_pairs(queries, labels, **gallery, source=f"{split} classes")
     run.write_arrays(
-        NAME, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
+        name, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
     )
     return made
 
@@ -154,21 +193,78 @@ def _of_collection(run: RunDirectory, snapshot: Snapshot | None) -> Calibration:
 
 
 def count_pairs(
-    queries: Float[Tensor, "n d"],
-    labels: Int[Tensor, "n"],
-    gallery: Float[Tensor, "n d"] | None = None,
+    queries: Float[Tensor, "q d"],
+    labels: Shaped[Tensor, "q *c"],
+    gallery: Float[Tensor, "g d"] | None = None,
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,
     source: str = "validation classes",
 ) -> Calibration:
-    """Count all pairs of a query and another record of the gallery by Euclidean distance and by
-    whether their classes differ.
+    """Count all pairs of a query and another record by Euclidean distance and by whether their
+    classes differ; arguments as in ``pairs_by_distance``."""
+    counts = pairs_by_distance(queries, labels, gallery, gallery_labels)
+    return Calibration(*counts, len(torch.unique(labels, dim=0)), source)
+
+
+# -- by class -------------------------------------------------------------------------------------
+
+
+def thresholds(
+    run: RunDirectory,
+    snapshot: Snapshot,
+    path: Path,
+    *,
+    rate: float,
+    queries: str | None,
+    device: torch.device,
+) -> Threshold:
+    """Set the largest distance of each class of a collection at which at most ``rate`` of the
+    queries of other classes match an item of it; first, without a label, that of all together.
+
+    A class of too few pairs for the rate has that of one pair.
 
     Args:
-        queries: one for each record.
-        labels: their classes.
-        gallery: the same records as a gallery's network sees them, where a model has one;
-            otherwise each pair counts once.
-        source: what the classes are.
+        path: the ``.csv`` to write: ``label``, ``distance``, the shares of pairs of different
+            classes and of the same within it, and how many pairs of different classes there were.
+        queries: labeled pictures, vectors or texts; None for the collection's own items, each
+            among the others.
     """
-    counts = pairs_by_distance(queries, labels, gallery)
-    return Calibration(*counts, len(torch.unique(labels)), source)
+    if not 0 < rate < 1:
+        raise ConfigError(f"a false-match rate lies between 0 and 1; got {rate:g}. Try 0.01.")
+    rows, names, labels = snapshot.labeled()
+    items = torch.from_numpy(snapshot.euclidean_vectors()[rows]).double()
+    if queries is None:
+        own = drawn(len(rows), _ROWS)
+        asking = items[own]
+        asked = labels[own]
+    else:
+        own = np.full(_ROWS, -1)
+        records = records_at(queries, run)
+        records = records.take(drawn(len(records), _ROWS))
+        encoder = Encoder.load(run, device)
+        asks = encoder.stream("query")
+        if asks.embedder.reads_text and records.source.kind != "text":
+            asks = encoder.stream("gallery")
+        embedded = asks.embed(records, skip_corrupt=True)
+        asking = embedded.vectors.double()
+        own = own[: len(asking)]
+        numbers = np.array([names.index(name) if name in names else -1 for name in records.classes])
+        asked = numbers[embedded.records.labels]
+    chosen = {"": drawn(len(rows), _ROWS)}
+    chosen |= {name: np.flatnonzero(labels == label) for label, name in enumerate(names)}
+    found = []
+    for name, held in chosen.items():
+        far = torch.cdist(asking, items[held]).numpy()
+        same = asked[:, None] == labels[held]
+        other = np.sort(far[~same])
+        alike = far[same & (own[:, None] != held)]
+        if not len(other):
+            raise ConfigError(f"no query is of another class than {name or 'all'}. Give others.")
+        most = int(max(rate * len(other), 1))
+        limit = float(np.nextafter(other[most], 0)) if most < len(other) else float(other[-1])
+        false = float((other <= limit).mean())
+        true = (alike <= limit).mean() if len(alike) else ""
+        found.append((name, repr(limit), false, true, len(other)))
+    table = as_csv(_HEADER, ([str(cell) for cell in row] for row in found))
+    write_atomically(path, lambda file: file.write(table.encode()))
+    return Threshold.read(path)

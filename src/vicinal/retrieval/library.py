@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Library:
         reader: embeds texts; None where the run has no text encoder.
         threshold: beyond which a neighbor is no match, as calibrated on the run's validation
             classes; or None.
+        of_texts: another where texts ask for pictures.
         layout: makes the map of a snapshot in the place of `collection_map`.
     """
 
@@ -37,6 +38,7 @@ class Library:
     model: EmbeddingModel | ExportedModel
     reader: EmbeddingModel | None = None
     threshold: Threshold | None = None
+    of_texts: Threshold | None = None
     layout: Callable[[Snapshot], Any] | None = None
 
     @cached_property
@@ -64,6 +66,7 @@ def open_library(
     images: Sequence[str] = (),
     engine: str | None = None,
     graph: str | None = None,
+    thresholds: Path | None = None,
 ) -> Library:
     """Open a run with its collection and model; nothing from the run is executed.
 
@@ -72,6 +75,7 @@ def open_library(
             that was calibrated before shows that of `0.001`, and another none.
         images: folders of pictures to show besides those of the run's own data.
         engine: address of the engine to ask in the place of the collection's own vectors.
+        thresholds: the table that ``vicinal calibrate`` wrote, in the place of a rate.
         graph: of ``RUN/export``, by which pictures are embedded in the place of torch.
     """
     directory = RunDirectory.open(run)
@@ -82,11 +86,16 @@ def open_library(
         model, reader = load_asking(run, device=device)
     else:
         model = ExportedModel.of(directory, graph)
-    threshold = None
-    if rate is not None or directory.arrays(NAME) is not None:
-        counts = calibration(directory, device=pick_device(device), snapshot=found.snapshot())
-        threshold = counts.threshold(rate or QUERY_RATE)
-    return Library(directory, found, model, reader, threshold)
+    threshold = Threshold.read(thresholds) if thresholds else None
+    of_texts = None
+    if threshold is None and (rate is not None or directory.arrays(NAME) is not None):
+        counts = partial(
+            calibration, directory, device=pick_device(device), snapshot=found.snapshot()
+        )
+        threshold = counts().threshold(rate or QUERY_RATE)
+        if reader is not None and model.kind != "text":
+            of_texts = counts(texts=True).threshold(rate or QUERY_RATE)
+    return Library(directory, found, model, reader, threshold, of_texts)
 
 
 def load_asking(

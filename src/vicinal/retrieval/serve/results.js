@@ -105,7 +105,7 @@ export const match_list = (found, right, context) => {
   const part = (distance) => (span ? 0.06 + 0.94 * ((distance - nearest) / span) : 0.06);
   const rows = [];
   const near = found.matches.filter((match) => match.matches !== false);
-  const beyond = found.matches.slice(near.length);
+  const beyond = found.matches.filter((match) => match.matches === false);
   const row = (match) =>
     match_card(match, { ...context, query: found.query, generation: found.generation, part });
   rows.push(...near.map(row));

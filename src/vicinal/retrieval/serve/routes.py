@@ -14,6 +14,7 @@ from starlette.responses import Response
 from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.asking import conditions, query_vector
+from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.items import Item
 from vicinal.retrieval.library import Library
@@ -85,14 +86,14 @@ def search_routes(library: Library) -> APIRouter:
         where = conditions(options.where or (), options.label)
         near = snapshot.search(vector[None], options.k, where=where, exclude=exclude)[0]
         searched = time.perf_counter()
-        threshold = threshold_of(library, options.max_distance)
-        within = [threshold and match.distance <= threshold["distance"] for match in near]
+        threshold = threshold_of(library, options.max_distance, by)
+        within = [threshold and threshold.accepts(match) for match in near]
         return Answer(
             {
                 "generation": snapshot.generation,
                 "by": by,
                 "query": query,
-                "threshold": threshold,
+                "threshold": threshold and threshold.document,
                 "no_match": None if threshold is None else not any(within),
                 "matches": [
                     {**match.item.document, "distance": match.distance, "matches": ok}
@@ -225,12 +226,8 @@ def item_of(snapshot: Snapshot, id: int) -> Item:
         raise HTTPException(404, str(error)) from error
 
 
-def threshold_of(library: Library, max_distance: float | None) -> dict[str, Any] | None:
-    """Return the threshold that the request names, or else the calibrated one, with its rate of
-    false matches."""
+def threshold_of(library: Library, max_distance: float | None, by: str) -> Threshold | None:
+    """Return the threshold that the request names, or else the calibrated one."""
     if max_distance is not None:
-        return {"distance": max_distance, "false_match_rate": None}
-    known = library.threshold
-    if known is None:
-        return None
-    return {"distance": known.distance, "false_match_rate": known.false_match}
+        return Threshold(max_distance, None, "")
+    return (library.of_texts if by == "text" else None) or library.threshold

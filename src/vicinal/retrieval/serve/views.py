@@ -24,7 +24,6 @@ from vicinal.retrieval.library import Library
 from vicinal.retrieval.overview import CollectionMap, collection_map
 from vicinal.retrieval.pages import as_shown
 from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer
-from vicinal.retrieval.serve.routes import threshold_of
 from vicinal.run_directory import RunDirectory
 
 # The report carries its own policy; as an answer of ours it is also shut off from everything else
@@ -137,7 +136,7 @@ def _about(library: Library) -> dict[str, Any]:
         "classes": len(snapshot.labels()),
         "dim": snapshot.dim,
         "metric": snapshot.metric,
-        "threshold": threshold_of(library, None),
+        "threshold": library.threshold and library.threshold.document,
         "limits": {
             "k": MOST,
             "listed": MOST,
