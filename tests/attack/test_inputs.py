@@ -214,23 +214,3 @@ def test_folders_of_a_users_own(attack, targets, tmp_path):
         label = f"{words[0]} into {[Path(path).name for path in before]}"
         attack.attempt(label, lambda words=words: attack.command(*words))
         assert before.items() <= attack.content(folder).items(), label
-
-
-def test_data_that_changed_are_not_measured_or_trained_on(attack, targets, kills, tmp_path):
-    """Classes that came, labels that moved, other features: a run knows its own rows."""
-    data = tmp_path / "data.npz"
-    run = tmp_path / "run"
-    shutil.copy(targets.vectors, data)
-    words = ("--data", data, "--run", run, "-q", "--no-report", *attack.vectors)
-    total = kills.run(run, lambda: attack.done("train", *words))
-    shutil.copytree(run, tmp_path / "whole")
-    shutil.rmtree(run)
-    kills.run(run, lambda: attack.done("train", *words), at=int(total * 0.6))
-    arrays = dict(np.load(data))
-    moved = np.where(arrays["labels"] == 3, 4, arrays["labels"])
-    more = {name: np.concatenate([rows, rows[:24]]) for name, rows in arrays.items()}
-    more["labels"][-24:] += 16
-    for changed in (more, arrays | {"labels": moved}, arrays | {"features": -arrays["features"]}):
-        np.savez(data, **changed)
-        assert attack.command("train", "--resume", run, "-q", "--no-report") == 2
-        assert attack.command("evaluate", tmp_path / "whole", "--split", "test") == 2

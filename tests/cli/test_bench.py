@@ -2,12 +2,7 @@
 middle."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +12,7 @@ from tests.runs import Here
 from vicinal.bench.pool import Pool
 from vicinal.bench.results import append
 from vicinal.bench.run import jobs, rows_of
-from vicinal.bench.table import UNTRAINED_ROWS, load_tables
+from vicinal.bench.table import load_tables
 
 SMALL = """
 from vicinal.bench import Table, baseline, row
@@ -165,45 +160,6 @@ def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, t
         )
 
 
-@pytest.mark.slow(30)
-def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
-    """A real process, interrupted while its jobs train; the same command then ends with all
-    results."""
-    text = (
-        (tmp_path / small)
-        .read_text()
-        .replace('"epochs": 2', '"epochs": 150, "evaluate_every": 150')
-    )
-    (tmp_path / small).write_text(
-        text.replace('    row("diverges", "optimizer.learning_rate=1e25"),\n', "")
-    )
-    words = ["bench", small, "--rows", "plain", "--jobs", "1"]
-    command = [sys.executable, "-c", "from vicinal.cli.main import run; run()", *words]
-    bench = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    limit = time.monotonic() + 120
-    while (
-        not list(tmp_path.glob("runs/bench/jobs/plain*/run/checkpoints/step-*"))
-        and time.monotonic() < limit
-    ):
-        time.sleep(0.1)
-    os.kill(bench.pid, signal.SIGINT)
-    _, err = bench.communicate(timeout=150)
-    assert bench.returncode == 130 and "Run the same command to continue" in err
-    (status,) = tmp_path.glob("runs/bench/jobs/plain*/run/status.json")
-    before = json.loads(status.read_text())
-    assert before["state"] == "interrupted" and before["step"] > 0
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    log = next(tmp_path.glob("runs/bench/jobs/plain*/log.txt")).read_text()
-    assert f"resuming {status.parent.relative_to(tmp_path)} at step {before['step']}" in " ".join(
-        log.split()
-    )
-    lines = kept(tmp_path / "results" / "small.jsonl")
-    assert [line["row"] for line in lines] == [*UNTRAINED_ROWS, "plain"]
-
-
 @pytest.mark.slow
 def test_the_best_for_a_folder_of_pictures(here, tmp_path, works):
     """Heads race on features, the best of them as networks, and a killed search goes on."""
@@ -225,22 +181,3 @@ def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path
     assert code == 1 and "of plain, method, diverges on 4 folds" in err
     assert "24 were not started" in err and "Nothing is tested" in err
     assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.slow
-def test_all_rows_of_a_table_are_tuned_alike_then_tested(here, small, tmp_path, works):
-    words = ("bench", small, "--rows", "method", "--trials", "2", "--folds", "2", "--jobs", "2")
-    works(*words)
-    chosen = kept(tmp_path / "results" / "tuning" / "small.jsonl")
-    assert [line["row"] for line in chosen] == ["plain", "method"] and all(
-        line["trials"] == 2 for line in chosen
-    )
-    lines = kept(tmp_path / "results" / "small-tuned.jsonl")
-    assert next(line for line in lines if line["row"] == "method")["protocol"] == "final"
-    text = (tmp_path / "results" / "small-tuned.md").read_text()
-    assert (
-        "`vicinal bench small.py::small --trials 2 --folds 2 --seeds 1`" in text
-        and "held out" in text
-    )
-    _, _, err = works(*words)
-    assert "0 runs to do" in err and "0 jobs to run, 3 done before" in err

@@ -165,14 +165,6 @@ def test_a_table_that_was_cleaned_is_not_overwritten(run, vicinal, tmp_path):
     assert done.returncode == 2 and "is there. Name another folder" in done.stderr
 
 
-def test_links_out_of_the_run_are_not_followed(run, vicinal, tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (run.path / "clean").symlink_to(outside)
-    done = vicinal("clean", "run")
-    assert done.returncode == 2 and "is a link to" in done.stderr and not list(outside.iterdir())
-
-
 @pytest.mark.parametrize("labels", [{}, {"labels": np.zeros(15, int)}])
 def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path, works):
     rng = np.random.default_rng(2)

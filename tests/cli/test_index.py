@@ -93,16 +93,6 @@ def test_each_class_has_a_threshold_of_its_own(made, works, paint, rejected):
     assert "Write it by `vicinal calibrate`" in rejected(*asked, "--thresholds", "asked.csv")
 
 
-def test_corrupt_files_are_named_and_left_out_on_request(made, vicinal):
-    (made / "pictures" / "a" / "broken.png").write_bytes(b"no image")
-    done = vicinal("index", "run", "pictures")
-    assert (
-        done.returncode == 2 and "a/broken.png" in done.stderr and "--skip-corrupt" in done.stderr
-    )
-    done = vicinal("index", "run", "pictures", "--skip-corrupt")
-    assert "12 items" in done.stdout and "1 unreadable left out" in done.stdout
-
-
 def test_another_model_is_not_mixed_with_old_vectors(made, vicinal, works):
     vicinal("index", "run", "pictures")
     run = RunDirectory.open(made / "run")

@@ -4,12 +4,10 @@ import json
 import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 
 from vicinal.errors import RunError, VicinalError
-from vicinal.reports import page, write_report
-from vicinal.run_directory import RunDirectory
+from vicinal.reports import write_report
 
 
 class Outline(HTMLParser):
@@ -159,23 +157,6 @@ def test_feature_arrays_are_shown_by_name(reported_features):
 def test_a_folder_that_is_no_run_is_rejected(tmp_path):
     with pytest.raises(RunError, match=r"no run\.json"):
         write_report(tmp_path)
-
-
-def test_a_hundred_thousand_steps_make_a_small_page(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    lines = (
-        {"kind": "step", "step": i, "epoch": 0, "loss": v}
-        for i, v in enumerate(rng.random(100_000).tolist())
-    )
-    run = RunDirectory.create(tmp_path / "run")
-    run.write_info({})
-    monkeypatch.setattr(run, "metrics", lambda: lines)
-    text = page.render(run)
-    assert len(text) < 150_000
-    assert (
-        max(line["high"][0] for chart in embedded(text, "charts-data") for line in chart["lines"])
-        > 0.9
-    )
 
 
 @pytest.mark.parametrize(

@@ -148,13 +148,6 @@ def test_errors_say_what_to_do(snapshot, tmp_path):
         snapshot.search(query, 1, where={"sides": "left"})
 
 
-def test_vectors_that_were_cut_off_are_named(collection, tmp_path):
-    path = tmp_path / "generation-00000001" / "vectors.npy"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"vectors\.npy"):
-        CollectionDirectory.open(tmp_path).snapshot()
-
-
 def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):
     shutil.rmtree(tmp_path / "generation-00000001")
     with pytest.raises(FileNotFoundError, match="generation-00000001"):

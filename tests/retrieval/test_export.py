@@ -19,7 +19,6 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import load_file
-from tests.retrieval.test_handover import follow
 from tests.runs import drawn_run
 
 import vicinal
@@ -38,7 +37,7 @@ from vicinal.models import (
     TwoStreamEmbedder,
 )
 from vicinal.retrieval import export as exporting
-from vicinal.retrieval.asking import GRAPHS, open_graph
+from vicinal.retrieval.asking import GRAPHS, open_graph, prepared
 from vicinal.retrieval.export import export_run, to_onnx
 from vicinal.retrieval.indexing import index
 from vicinal.retrieval.library import open_library
@@ -60,7 +59,7 @@ def answer(model, inputs):
 def embedded_elsewhere(folder, paths):
     words = json.loads((folder / "preprocessing.json").read_text())
     assert (words["input"]["name"], words["output"]["name"]) == ("inputs", "embeddings")
-    inputs = np.stack([follow(words["steps"], Image.open(path)) for path in paths])
+    inputs = np.stack([prepared(Image.open(path), words["steps"]) for path in paths])
     return answer(folder / "model.onnx", inputs)
 
 

@@ -61,18 +61,9 @@ def test_paths_pictures_and_arrays_give_the_same_rows(color, pictures):
     ):
         assert_array_equal(color.embed(same), rows)
     assert_array_equal(color.embed(Image.fromarray(pixels) for pixels in arrays), rows)
-
-
-def test_one_alone_gives_one_row(color, pictures):
-    paths, arrays = pictures
-    row = color.embed(paths)[:1]
     for one in (paths[0], str(paths[0]), arrays[0], Image.fromarray(arrays[0]), [arrays[0]]):
-        assert_allclose(color.embed(one), row, atol=1e-6)
-
-
-def test_batches_change_nothing_and_nothing_gives_no_rows(color, pictures):
-    paths, _ = pictures
-    assert_allclose(color.embed(paths, batch_size=2), color.embed(paths), atol=1e-6)
+        assert_allclose(color.embed(one), rows[:1], atol=1e-6)
+    assert_allclose(color.embed(paths, batch_size=2), rows, atol=1e-6)
     assert color.embed([]).shape == (0, 6)
 
 

@@ -48,25 +48,16 @@ def written(snapshot, tmp_path):
     return write
 
 
-def test_the_table_has_a_line_for_each_item(written, tmp_path):
-    rows = list(csv.DictReader(written(FIRST, SECOND)[0].splitlines()))
-    assert [(row["group"], row["id"], row["distance"]) for row in rows[:2]] == [
-        ("1", "10", "0.25"),
-        ("1", "12", "0.5"),
-    ]
+def test_a_table_has_a_line_for_each_item_and_nothing_of_them_becomes_markup(written, tmp_path):
+    table, page = written(FIRST, SECOND, title=EVIL, lead=EVIL)
+    rows = list(csv.DictReader(table.splitlines()))
+    found = [(row["group"], row["id"], row["distance"]) for row in rows[:2]]
+    assert found == [("1", "10", "0.25"), ("1", "12", "0.5")]
     assert rows[2]["path"] == "d, e.png" and rows[0]["label"] == EVIL and rows[1]["label"] == ""
     assert rows[0]["place"] == str(tmp_path / "pictures") and len(rows) == 5
-
-
-def test_nothing_of_the_collection_becomes_markup(written):
-    page = written(FIRST, SECOND, title=EVIL, lead=EVIL)[1]
     assert "<script" not in page and "&lt;script&gt;" in page
     assert "default-src 'none'" in page and not re.search(r"(src|href)=[\"']?https?:", page)
     assert "prefers-color-scheme: dark" in page and "labels differ" in page
-
-
-def test_pictures_are_small_and_say_nothing_of_their_camera(written):
-    page = written(FIRST, SECOND)[1]
     found = re.findall(r"data:image/jpeg;base64,([A-Za-z0-9+/=]+)", page)
     assert len(found) == 4  # one file is gone: its name stands there
     for content in map(base64.b64decode, found):

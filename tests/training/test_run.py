@@ -294,6 +294,7 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
     names = r"row 192, row 193, row 194, \.\.\."
     for changed, fault in (
         ({"features": features}, r"1 records of another class, content or split \(row 5\)"),
+        ({"labels": np.roll(labels, 1)}, "16 records of another class"),
         (
             {"features": more, "labels": np.append(labels, np.full(4, 16))},
             rf"4 records added \({names}\)",

@@ -106,21 +106,6 @@ def test_decisions_of_the_page_are_applied_by_clean(client, run, change, tmp_pat
         assert f"class_1/01.jpg,{label}," in made.table and "class_0/04.jpg,disc," in made.table
 
 
-def test_what_was_decided_outlives_a_new_generation(
-    client, change, run, index, write_pictures, tmp_path
-):
-    written = write_pictures(tmp_path / "pictures")
-    before = change([3], "night").json()
-    index(run.path, tmp_path / "pictures", written[:14])
-    answer = client.get("/api/annotations").json()
-    assert answer["generation"] == before["generation"] + 1
-    assert answer["items"][0]["label"] == "night"
-    index(run.path, tmp_path / "pictures", written[:3])
-    answer = client.get("/api/annotations").json()
-    assert answer["items"] == [] and answer["lost"] == ["class_0/03.jpg"]
-    index(run.path, tmp_path / "pictures", written[:14])
-
-
 @pytest.mark.parametrize(
     "headers",
     [
