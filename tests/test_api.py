@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from PIL import Image
+from tests.pictures import paint
 from torch import nn
 
 import vicinal
@@ -23,13 +23,7 @@ QUICK = {"restarts": 1}
 
 @pytest.fixture
 def pictures(tmp_path):
-    rng = np.random.default_rng(0)
-    for label in range(6):
-        (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
-        for number in range(6):
-            pixels = rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.png")
-    return tmp_path / "pictures"
+    return paint(tmp_path / "pictures", 6, 6)
 
 
 class Net(nn.Module):
@@ -74,14 +68,14 @@ def test_a_run_embeds_searches_and_reports(pictures, tmp_path):
         "trained",
     }
     assert run.config["method"]["alpha"] == 0.5 and run.config["loss"]["alpha"] == 2
-    picture = pictures / "c5" / "0.png"
+    picture = pictures / "class_5" / "0.png"
     vectors = run.embed([picture])
     assert vectors.shape == (1, 128) and np.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-5)
     [found] = run.search([picture], k=3)
     name, label, distance = found[0]
     assert (
-        name.endswith("c5/0.png")
-        and label == "c5"
+        name.endswith("class_5/0.png")
+        and label == "class_5"
         and distance == pytest.approx(0, abs=1e-5)
         and len(found) == 3
     )
@@ -117,7 +111,7 @@ def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_p
         vicinal.load(run.path)
     with pytest.raises(ConfigError, match=r"got torch\.nn\.modules\.flatten:Flatten\. Give"):
         vicinal.load(run.path, module=nn.Flatten())
-    one = [pictures / "c0" / "0.png"]
+    one = [pictures / "class_0" / "0.png"]
     vectors = vicinal.load(run.path, module=network()).embed(one)
     assert_allclose(vectors, run.embed(one))
     with pytest.raises(RunError, match=r"model=\.\.\.\)\.$"):
@@ -126,11 +120,11 @@ def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_p
 
 def test_a_network_of_ones_own_is_rebuilt_only_when_it_is_named(pictures, tmp_path):
     run = train(pictures, tmp_path, model=Net(8))
-    assert run.embed([pictures / "c0" / "0.png"]).shape[0] == 1
+    assert run.embed([pictures / "class_0" / "0.png"]).shape[0] == 1
     with pytest.raises(ConfigError, match="trust"):
         vicinal.load(run.path)
-    vectors = vicinal.load(run.path, trust=Net).embed([pictures / "c0" / "0.png"])
-    assert_allclose(vectors, run.embed([pictures / "c0" / "0.png"]))
+    vectors = vicinal.load(run.path, trust=Net).embed([pictures / "class_0" / "0.png"])
+    assert_allclose(vectors, run.embed([pictures / "class_0" / "0.png"]))
 
 
 @dataclass(frozen=True)

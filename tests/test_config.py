@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.pictures import paint
 from torch import nn
 
 from vicinal import config
@@ -27,18 +28,8 @@ from vicinal.training.experiment import prepare
 
 @pytest.fixture
 def pictures(tmp_path):
-    """``pictures(classes, images)`` writes so many of each."""
-
-    def write(classes=16, images=2):
-        for label in range(classes):
-            (tmp_path / "set" / f"c{label}").mkdir(parents=True)
-            for number in range(images):
-                Image.new("RGB", (9, 9), (label, number, 0)).save(
-                    tmp_path / "set" / f"c{label}" / f"{number}.png"
-                )
-        return str(tmp_path / "set")
-
-    return write
+    """``pictures(classes)`` writes two of each."""
+    return lambda classes=16: str(paint(tmp_path / "set", classes, 2, side=9))
 
 
 @pytest.fixture

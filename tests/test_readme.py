@@ -15,7 +15,7 @@ from runpy import run_path
 
 import numpy as np
 import pytest
-from PIL import Image
+from tests.pictures import paint
 from torch import nn
 from typer.main import get_command
 
@@ -48,13 +48,7 @@ def beside_data(tmp_path, monkeypatch):
     directory."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(20), 6)
-    for label in range(8):
-        folder = tmp_path / "pictures" / f"class_{label}"
-        folder.mkdir(parents=True)
-        for row in range(4):
-            Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(
-                folder / f"{row}.png"
-            )
+    paint(tmp_path / "pictures", 8, 4, side=36)
     features = rng.normal(size=(20, 8))[labels] + rng.normal(size=(len(labels), 8))
     np.savez(tmp_path / "vectors.npz", features=features.astype(np.float32), labels=labels)
     monkeypatch.chdir(tmp_path)

@@ -45,23 +45,6 @@ def test_positives_list_what_same_class_marks(labels):
     assert columns.shape[1] == max((len(row) for row in listed), default=0)
 
 
-def test_positives_among_reference_rows_leave_out_each_anchors_own_place():
-    labels = torch.tensor([3, 8, 3])
-    reference = torch.tensor([8, 3, 3, 3, 1])
-    own = torch.tensor([2, 0, 1])
-    for given in (None, own):
-        columns, keep = positives(labels, reference, given)
-        listed = [row[kept].tolist() for row, kept in zip(columns, keep, strict=True)]
-        assert listed == [
-            row.nonzero().flatten().tolist() for row in same_class(labels, reference, given)
-        ]
-    assert same_class(labels, reference, own).int().tolist() == [
-        [0, 1, 0, 1, 0],
-        [0, 0, 0, 0, 0],
-        [0, 0, 1, 1, 0],
-    ]
-
-
 def test_classes_that_the_reference_lacks_have_no_positives():
     columns, keep = positives(torch.tensor([9, 0, -5]), torch.tensor([0, 0, 4]))
     assert keep.tolist() == [[False, False], [True, True], [False, False]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from tests.pictures import paint
 
 from vicinal.config import compose
 from vicinal.data import Glyphs
@@ -95,14 +95,7 @@ def test_another_is_rejected_before_training_with_its_reason(method, loss, tmp_p
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """70 classes of 8 pictures, half of which train: what a person may have of their own."""
-    root = tmp_path_factory.mktemp("pictures")
-    rng = np.random.default_rng(0)
-    for number in range(70):
-        (root / f"class {number:02d}").mkdir()
-        for picture in range(8):
-            pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / f"class {number:02d}" / f"{picture}.png")
-    return root
+    return paint(tmp_path_factory.mktemp("pictures"), 70, 8, side=16)
 
 
 # Which takes pairs of two views.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from PIL import Image
+from tests.pictures import paint
 from torch import nn
 
 from vicinal.config import compose
@@ -52,11 +52,7 @@ def test_a_gpu_that_is_not_there_is_rejected(monkeypatch):
 
 @pytest.fixture
 def pictures(tmp_path):
-    for number in range(12):
-        folder = tmp_path / "pictures" / f"class{number // 3}"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((12, 12, 3), 20 * number, np.uint8)).save(folder / f"{number}.png")
-    return tmp_path / "pictures"
+    return paint(tmp_path / "pictures", 4, 3)
 
 
 def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(pictures):

@@ -4,8 +4,8 @@ made again and again."""
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
+from tests.pictures import paint
 from torch import nn
 
 from vicinal.config import compose, from_words
@@ -32,15 +32,7 @@ SETTINGS = (
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Eight classes of six pictures, all of different sizes."""
-    rng = np.random.default_rng(0)
-    for label in range(8):
-        (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
-        for number in range(6):
-            shape = (24 + label, 30 + number, 3)
-            image = Image.fromarray(rng.integers(0, 255, shape, dtype=np.uint8))
-            image.save(tmp_path / "pictures" / f"c{label}" / f"{number}.png")
-    return tmp_path / "pictures"
+    return paint(tmp_path / "pictures", 8, 6)
 
 
 def config(pictures, *words):
@@ -72,7 +64,7 @@ def test_images_stay_where_they_fit_and_not_where_the_user_says_no(pictures, con
 
 
 def test_a_damaged_image_is_rejected_before_training(pictures, console):
-    (pictures / "c2" / "3.png").write_bytes(b"no picture")
+    (pictures / "class_2" / "3.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"3\.png"):
         prepare(config(pictures), console)
     assert decoded(config(pictures, "training.skip_corrupt=true"), console).unreadable

@@ -409,20 +409,6 @@ def test_a_run_and_evaluate_give_the_same_scores(finished):
     assert trained["spread"].keys() == ({"nmi", "ami", "f1"} if settings["restarts"] > 1 else set())
 
 
-def test_the_head_start_is_measured_and_gains_have_intervals(begin):
-    run = begin("head", "model.start=discriminant", "training.epochs=1")
-    assert [row["name"] for row in run.results["rows"]] == ["untrained", "head start", "trained"]
-    gains = run.results["gains"]
-    assert gains.keys() == {"untrained", "head start"} and set(gains["untrained"]) >= {
-        "recall@1",
-        "map@r",
-    }
-    scores = {row["name"]: row["metrics"]["map@r"] for row in run.results["rows"]}
-    for name, found in gains.items():
-        assert found["map@r"]["mean"] == pytest.approx(scores["trained"] - scores[name])
-        assert found["map@r"]["low"] <= found["map@r"]["mean"] <= found["map@r"]["high"]
-
-
 def test_a_run_without_artifacts_keeps_what_a_comparison_needs(finished, begin):
     bare = begin("bare", "evaluation.artifacts=false")
     whole = finished.results

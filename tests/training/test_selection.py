@@ -84,17 +84,24 @@ def test_a_run_says_whether_its_step_is_significantly_above_the_start(low, said)
     assert said in line and "MAP@R +3.0" in line
 
 
-@pytest.mark.parametrize(("step", "said"), [(20, 1), (21, 0)])
-def test_a_step_that_never_met_the_method_is_named_beside_a_loss(step, said):
+@pytest.mark.parametrize(
+    ("name", "begins", "took", "selected", "said"),
+    [
+        ("small", 20, False, (20, 0.5), ("begins after step 20: it is the loss alone", "below")),
+        ("small", 20, False, (21, 0.5), ("a lower optimizer.learning_rate, or keep that head",)),
+        ("ngrams", 0, False, (100, None), ("an encoder that knows English",)),
+        ("small", 0, True, (100, None), ("a lower optimizer.learning_rate, or keep that run.",)),
+        ("small", 0, False, (0, 0.9), ("the start is kept", "a smaller model.dim, or keep that")),
+    ],
+)
+def test_a_run_says_what_went_wrong_and_what_to_try(name, begins, took, selected, said):
     experiment = SimpleNamespace(
         steps=100,
-        method=SimpleNamespace(acts_from=20),
-        config=SimpleNamespace(model=SimpleNamespace(name="small", text=None)),
+        method=SimpleNamespace(acts_from=begins, embedder=SimpleNamespace(took_head=took)),
+        config=SimpleNamespace(model=SimpleNamespace(name=name, text=None)),
     )
-    rows = [
-        {"name": name, "metrics": {"recall@1": score}}
-        for name, score in (("untrained", 0.8), ("trained", 0.7))
-    ]
-    found = _warnings(experiment, {"selected": {"step": step, "value": 0.5}, "rows": rows})
-    assert sum("loss alone" in line for line in found) == said
-    assert sum("below the untrained" in line for line in found) == 1
+    scores = {"untrained": 0.3, "head start": 0.8, "trained": 0.7}
+    rows = [{"name": row, "metrics": {"recall@1": score}} for row, score in scores.items()]
+    step, value = selected
+    found = _warnings(experiment, {"selected": {"step": step, "value": value}, "rows": rows})
+    assert len(found) == len(said) and all(map(str.__contains__, found, said))

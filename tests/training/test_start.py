@@ -1,8 +1,6 @@
 """How a head begins: as principal components where a config asks for them, once, also across a
 resume."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,6 @@ from vicinal.reports import write_report
 from vicinal.training.console import Console
 from vicinal.training.estimate import describe
 from vicinal.training.experiment import prepare
-from vicinal.training.finish import _warnings
 from vicinal.training.run import start
 
 
@@ -73,6 +70,12 @@ def test_a_closed_form_head_has_a_row_of_its_own(begin, monkeypatch):
     ]
     assert trained["head start"] == pytest.approx(head["trained"])
     assert "the head was set in closed form; no step was trained." in runs["head"]["notes"]
+    gains = runs["trained"]["gains"]
+    assert gains.keys() == {"untrained", "head start"}
+    for row, found in gains.items():
+        gain = found["map@r"]
+        assert gain["mean"] == pytest.approx(trained["trained"]["map@r"] - trained[row]["map@r"])
+        assert gain["low"] <= gain["mean"] <= gain["high"]
 
 
 def test_a_head_only_needs_a_closed_form(tiny):
@@ -164,34 +167,6 @@ def test_a_run_below_its_start_says_so_also_where_nothing_was_held_out(tmp_path,
     assert said.startswith("This run ended below the head it started from: Recall@1")
     assert said.endswith("or keep that head: --head-only.") and said in capsys.readouterr().err
     assert said[:40] in write_report(run.path).read_text()
-
-
-@pytest.mark.parametrize(
-    ("name", "steps", "took", "advice"),
-    [
-        ("ngrams", 3, False, "an encoder that knows English"),
-        ("identity", 0, False, "a smaller model.dim, or keep that head: --head-only."),
-        ("identity", 3, True, "a lower optimizer.learning_rate, or keep that run."),
-    ],
-)
-def test_the_advice_of_a_run_below_its_start_fits_it(name, steps, took, advice):
-    model = SimpleNamespace(name=name, text=None)
-    method = SimpleNamespace(acts_from=0, embedder=SimpleNamespace(took_head=took))
-    run = SimpleNamespace(steps=steps, method=method, config=SimpleNamespace(model=model))
-    scores = {"head start": 0.5, "trained": 0.4}
-    rows = [{"name": row, "metrics": {"recall@1": score}} for row, score in scores.items()]
-    (said,) = _warnings(run, {"rows": rows, "selected": {"value": None, "step": steps}})
-    assert advice in said
-
-
-def test_a_start_that_is_kept_may_be_below_the_untrained_model():
-    scores = {"untrained": 0.5, "head start": 0.4, "trained": 0.4}
-    rows = [{"name": row, "metrics": {"recall@1": score}} for row, score in scores.items()]
-    config = SimpleNamespace(model=SimpleNamespace(name="identity", text=None))
-    run = SimpleNamespace(steps=3, method=SimpleNamespace(acts_from=0), config=config)
-    kept, below = _warnings(run, {"rows": rows, "selected": {"value": 0.9, "step": 0}})
-    assert "the start is kept" in kept
-    assert "below the untrained model: Recall@1 50.0 → 40.0" in below and "model.dim" in below
 
 
 def test_the_features_as_they_are_are_a_start(tmp_path):

@@ -18,9 +18,6 @@ from vicinal.methods.plain import BothWays
 from vicinal.retrieval.calibration import calibration
 from vicinal.retrieval.library import open_library
 from vicinal.retrieval.serve.routes import threshold_of
-from vicinal.run_directory import RunDirectory
-from vicinal.training.console import Console
-from vicinal.training.run import resume
 
 COLORS = ("red", "green", "blue")
 SHADES = ("dark", "pale", "deep", "light", "plain", "dull", "warm", "cold")
@@ -66,28 +63,6 @@ def test_a_joint_embedding_finds_unseen_combinations_of_known_words_both_ways(ru
     assert (
         run.config["loss"]["name"] == "info_nce" and run.config["sampler"]["name"] == "cross_view"
     )
-
-
-def test_an_interrupted_run_ends_in_the_same_bytes(vectors, tmp_path, monkeypatch):
-    short = settings(steps=6, checkpoint_seconds=0)
-    run = vicinal.train(vectors, run=tmp_path / "whole", quiet=True, **short)
-    forward = BothWays.forward
-    calls = []
-
-    def breaking(self, *batch):
-        calls.append(None)
-        if len(calls) == 4:
-            raise RuntimeError("the power fails")
-        return forward(self, *batch)
-
-    monkeypatch.setattr(BothWays, "forward", breaking)
-    with pytest.raises(RuntimeError, match="power"):
-        vicinal.train(vectors, run=tmp_path / "run", quiet=True, **short)
-    monkeypatch.undo()
-    resume(tmp_path / "run", console=Console(quiet=True))
-    again = RunDirectory.open(tmp_path / "run")
-    assert again.weights_path.read_bytes() == run.directory.weights_path.read_bytes()
-    assert again.metrics_path.read_bytes() == run.directory.metrics_path.read_bytes()
 
 
 @pytest.mark.parametrize("loss", ["sigmoid", "proxy_anchor"])

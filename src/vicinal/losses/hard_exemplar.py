@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
@@ -116,32 +116,12 @@ class HardExemplarLoss(Loss):
         surprise = softplus(margin / 2 - relu(gap), threshold=THRESHOLD) / math.log(2)
         return torch.where(gap >= margin, easy, surprise)
 
-    def pair_comparisons(
-        self,
-        queries: Embeddings,
-        gallery: Embeddings,
-        labels: SingleLabels,
-        fits: Bool[Tensor, "n"] | None = None,
-    ) -> Comparisons:
-        """Compare queries with the gallery images of a batch of pairs: row i of each is the other's
-        match.
-
-        Nothing is searched by label, so that a GPU is not waited for; other pairs of a class are
-        neither positives nor negatives. A pair that does not fit takes no part.
-        """
-        compared = self.distance(queries, gallery)
-        fits = torch.ones_like(labels, dtype=torch.bool) if fits is None else fits
-        return Comparisons(
-            compared.diagonal()[:, None], fits[:, None], compared, other_class(labels) & fits
-        )
-
     def with_orientation(
         self,
         queries: Embeddings,
         gallery: Embeddings,
         labels: SingleLabels,
         errors: Float[Tensor, "n"],
-        fits: Bool[Tensor, "n"] | None = None,
     ) -> "MatchedPairs":
         """Return the two terms of a batch of pairs, of which λ1 and λ2 make the whole loss.
 
@@ -153,12 +133,13 @@ class HardExemplarLoss(Loss):
             gallery: aerial views; row i is the match of query i.
             labels: class of each pair.
             errors: of each pair's orientation, ``orientation_errors``; each of its triplets has it.
-            fits: which pairs are matches at all; the others take no part.
         """
         Reference.checked(queries, labels)
-        pairs = self.pair_comparisons(
-            at_least_float32(queries), at_least_float32(gallery), labels, fits
-        )
+        compared = self.distance(at_least_float32(queries), at_least_float32(gallery))
+        # Nothing is searched by label, so that a GPU is not waited for; other pairs of a class are
+        # neither positives nor negatives.
+        own = compared.diagonal()[:, None]
+        pairs = Comparisons(own, torch.ones_like(own).bool(), compared, other_class(labels))
         weights = pairs.sum_triplets(self._weigher(pairs))
         counts = pairs.count_triplets()
         return MatchedPairs(

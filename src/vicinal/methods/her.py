@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.arguments import NonNegative
 from vicinal.data.draws import uniform
-from vicinal.data.records import GALLERY, QUERY, Batch, to_device
+from vicinal.data.records import Batch, to_device
 from vicinal.data.transforms import rotate
 from vicinal.errors import ConfigError
 from vicinal.losses.hard_exemplar import orientation_errors
@@ -36,7 +36,7 @@ class Oriented(Protocol):
     """A loss that weighs errors of orientation with its pairs, such as `HardExemplarLoss`."""
 
     def with_orientation(
-        self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor, fits: Tensor
+        self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor
     ) -> object: ...
 
 
@@ -132,12 +132,12 @@ class HER(Method):
     def prepare(self, batch: Batch) -> Batch:
         """Draw how far gallery images are turned; seed, epoch and record determine every angle."""
         by, angles = self.turns(batch)
-        return self.given(batch, by=by, angles=angles, fits=fitting(batch))
+        return self.given(batch, by=by, angles=angles)
 
     def step(self, batch: Batch) -> StepResult:
         query = self.embedder.stream("query")
         gallery = self.embedder.stream("gallery")
-        by, angles, fits = (batch.extras[name] for name in ("by", "angles", "fits"))
+        by, angles = (batch.extras[name] for name in ("by", "angles"))
         aerial = rotate(batch.inputs[1::2], by) if self.turning else batch.inputs[1::2]
         views = (
             query.embed(query.features(batch.inputs[0::2])),
@@ -154,10 +154,9 @@ class HER(Method):
             errors = orientation_errors(self.orientation_head(queries, matches), turned)
             cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
             described["orientation/degrees"] = cosine.acos().mean() * (180 / math.pi)
-        fits = all_rows(fits.long()).bool()
-        pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
+        pairs = self.loss.with_orientation(queries, matches, classes, errors)
         loss = self.lambda1 * pairs.match + self.lambda2 * pairs.orientation
-        apart = other_class(classes) & fits & fits[:, None]
+        apart = other_class(classes)
         compared = self.loss.distance(queries.detach(), matches.detach())
         gaps = compared - compared.diagonal()[:, None]  # beyond a query's own match
         count = apart.sum().clamp(min=1)
@@ -212,11 +211,3 @@ class HER(Method):
             drawn = drawn // 90 * 90
         by = to_device(torch.from_numpy(drawn).float(), device)
         return by, torch.deg2rad(apart + by)
-
-
-def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
-    """Return which pairs are a query and its match: a stand-in for an unreadable image may be of
-    the other role."""
-    same = batch.labels[0::2] == batch.labels[1::2]
-    roles = batch.extras.get("role")
-    return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)

@@ -8,10 +8,6 @@ from tests.methods.ala.small import DIM, RATES, TRAINING, make
 from torch import nn
 from torch.testing import assert_close
 
-from vicinal.losses import (
-    ContrastiveLoss,
-    MarginLoss,
-)
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
 from vicinal.methods.optimizer import SGD, Adam
@@ -100,23 +96,6 @@ def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, update
     for _ in range(3):
         method(batch)
     assert len(advanced) == 3 and method.weigh.hidden_state.grad_fn is None
-
-
-@pytest.mark.parametrize(
-    ("loss", "units"),
-    [
-        (ContrastiveLoss(2.0), "pairs"),
-        (MarginLoss(class_boundaries=10), "triplets"),
-        (MarginLoss(), "pairs"),
-    ],
-)
-def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):
-    method = make(sampler, ALA(units=units, relative=False), loss=loss)
-    before = copy.deepcopy(loss.state_dict())
-    for _ in range(3):
-        scalars = method(batch).scalars
-    assert all(value.isfinite() and value.ndim == 0 for value in scalars.values())
-    assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
 @pytest.mark.gpu

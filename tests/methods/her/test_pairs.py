@@ -1,5 +1,4 @@
-"""Batches of pairs: how gallery images are turned, which pairs fit, what is rejected, and the
-hardest of an epoch."""
+"""Batches of pairs: how gallery images are turned, and what is rejected."""
 
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.methods.her import HER, fitting
+from vicinal.methods.her import HER
 
 ROWS = torch.tensor([4, 9, 2, 11, 7, 8])  # records of queries and their matches, in turn
 
@@ -67,20 +66,6 @@ def test_quarters_are_quarters_and_none_is_none(batch):
 def test_without_an_angle_views_are_taken_to_be_aligned(batch):
     bare = replace(batch, extras={"role": batch.extras["role"]})
     assert turns(bare, turning=False)[1].eq(0).all()
-
-
-def test_a_pair_fits_if_it_is_a_query_and_a_gallery_image_of_one_class(batch):
-    assert fitting(batch).tolist() == [True, True, True]
-    roles = batch.extras["role"].clone()
-    labels = batch.labels.clone()
-    roles[0] = 2
-    labels[3] = 5
-    assert fitting(replace(batch, labels=labels, extras={"role": roles})).tolist() == [
-        False,
-        False,
-        True,
-    ]
-    assert fitting(replace(batch, labels=labels, extras={})).tolist() == [True, False, True]
 
 
 def test_rows_without_a_partner_and_vectors_to_be_turned_are_rejected(batch):
