@@ -121,15 +121,6 @@ def test_arrays_are_taken_as_tensors_are(labeled):
         evaluate(array, np.full(len(array), "a"))
 
 
-def test_rows_that_are_not_finite_are_named(labeled):
-    rows, labels = labeled
-    rows[[2, 40], 0] = torch.tensor([torch.nan, torch.inf])
-    with pytest.raises(DataError, match=r"embeddings must be finite, but 2 of 48 .* rows 2, 40\."):
-        evaluate(rows, labels)
-    with pytest.raises(DataError, match="gallery must be finite"):
-        evaluate(rows[:2], labels[:2], gallery=rows, gallery_labels=labels)
-
-
 def test_labels_that_do_not_fit_are_rejected(labeled):
     rows, labels = labeled
     with pytest.raises(DataError, match=r"labels must be integers, got torch\.float32"):
@@ -257,23 +248,6 @@ def test_a_comparison_of_labels_of_ones_own(labeled):
     assert evaluate(
         rows, labels, metrics=names, same=lambda a, b: a // 2 == b // 2
     ) == pytest.approx(coarse)
-    # Several labels a row: those that share one belong together; here labels 2c and 2c + 1 share
-    # column c.
-    shared = np.eye(4)[labels.numpy() // 2]
-    found = evaluate(rows.numpy(), shared, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0)
-    assert found == pytest.approx(coarse) and found.per_class == {}
-    asked = evaluate(
-        rows[::2],
-        shared[::2],
-        metrics=names,
-        gallery=rows[1::2],
-        gallery_labels=shared[1::2],
-        same=lambda a, b: (a * b).sum(dim=-1) > 0,
-    )
-    half = labels // 2
-    assert asked == pytest.approx(
-        evaluate(rows[::2], half[::2], metrics=names, gallery=rows[1::2], gallery_labels=half[1::2])
-    )
     with pytest.raises(ConfigError, match="clusters are compared with classes"):
         evaluate(rows, labels, metrics=["nmi"], same=torch.eq)
 
@@ -283,9 +257,14 @@ def test_rows_that_share_one_of_several_labels_belong_together(labeled):
     several = torch.nn.functional.one_hot(labels, 9)
     several[::3, 8] = 1
     names = ["recall@1", "map@r", "map", "r_precision", "tar@far=0.1", "eer"]
-    found = evaluate(rows, several, metrics=names)
-    shares = evaluate(rows, several, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0)
-    assert found == pytest.approx(shares)
+    halves = {"gallery": rows[1::2], "gallery_labels": several[1::2]}
+    for asked, sought in ((slice(0, None, 2), halves), (slice(None), {})):
+        given = rows[asked], several[asked]
+        found = evaluate(*given, metrics=names, **sought)
+        shares = evaluate(
+            *given, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0, **sought
+        )
+        assert found == pytest.approx(shares) and shares.per_class == {}
     table = found.per_class
     assert table["label"].tolist() == [*range(9)] and table["queries"].tolist() == [6] * 8 + [16]
     each = found.per_query["recall@1"]

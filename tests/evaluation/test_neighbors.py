@@ -116,8 +116,11 @@ def test_what_cannot_be_asked_is_rejected():
         neighbors(rows, 0)
     with pytest.raises(DataError, match="at least one row"):
         neighbors(rows, 1, gallery=rows[:0])
-    with pytest.raises(DataError, match=r"1 of 3 rows .*: rows 2\."):
-        neighbors(rows.index_fill(0, torch.tensor([2]), -math.inf), 1)
+    bad = rows.index_fill(0, torch.tensor([2]), -math.inf)
+    with pytest.raises(DataError, match=r"embeddings must be finite, but 1 of 3 .* rows 2\."):
+        neighbors(bad, 1)
+    with pytest.raises(DataError, match="gallery must be finite"):
+        neighbors(rows, 1, gallery=bad)
     with pytest.raises(ConfigError, match="did you mean 'cosine'"):
         inspect.unwrap(neighbors)(rows, 1, metric="cosin")
 

@@ -193,12 +193,8 @@ def search(
         from vicinal.parallel import pick_device
         from vicinal.retrieval.calibration import calibration
 
-        counts = calibration(
-            opened,
-            device=pick_device(device),
-            snapshot=snapshot,
-            texts=bool(texts) and model.kind != "text",
-        )
+        across = bool(texts) and model.kind != "text"
+        counts = calibration(opened, device=pick_device(device), texts=across)
         threshold = counts.threshold(max_false_match)
     if threshold is not None:
         limit = threshold.distance

@@ -3,9 +3,8 @@
 Two pictures of different classes that lie nearer than the threshold are a false match. The share of
 such pairs among all pairs of different classes is counted on the run's validation classes, which
 were held out of its training, and the threshold is the largest that keeps the share at the rate
-asked for. A run that held out none is counted on its test classes, or, without those, on the labels
-of the collection that is searched. It is a rate per pair: a query compared
-with n items of other classes meets about n times as many.
+asked for. A run that held out none is counted on its test classes. It is a rate per pair: a query
+compared with n items of other classes meets about n times as many.
 
 The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a
 threshold is always the lower edge of a bin, on the safe side by less than one bin.
@@ -132,11 +131,7 @@ class Calibration:
 
 
 def calibration(
-    run: RunDirectory,
-    *,
-    device: torch.device | None = None,
-    snapshot: Snapshot | None = None,
-    texts: bool = False,
+    run: RunDirectory, *, device: torch.device | None = None, texts: bool = False
 ) -> Calibration:
     """Return the run's counts: those it keeps, or, for a model that has none yet, made now and
     kept.
@@ -144,7 +139,6 @@ def calibration(
     Args:
         run: whose validation or test classes calibrate.
         device: where to embed these classes, which happens once for each model.
-        snapshot: of the collection whose labels calibrate where the run has no such classes.
         texts: whether texts ask for pictures, whose distances are larger than among pictures.
     """
     name = f"{NAME}_texts" if texts else NAME
@@ -160,7 +154,10 @@ def calibration(
     splits: tuple[Split, ...] = ("validation", "test")
     split = next((one for one in splits if len(np.unique(records.part(one).labels)) >= 2), None)
     if split is None:
-        return _of_collection(run, snapshot)
+        raise ConfigError(
+            f"a distance threshold needs classes that {run.path} did not train on, but it held out "
+            "none. Calibrate on labels of its collection: `vicinal calibrate`, and --thresholds."
+        )
     part = records.part(split)
     part = part.take(np.sort(drawn(len(part), _ROWS)))
     if records.captions is not None and not texts:
@@ -176,20 +173,6 @@ def calibration(
         name, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
     )
     return made
-
-
-def _of_collection(run: RunDirectory, snapshot: Snapshot | None) -> Calibration:
-    """Count the labeled items of a collection; nothing is kept, since labels change."""
-    if snapshot is None or len(snapshot.labels()) < 2:
-        raise ConfigError(
-            f"a distance threshold needs 2 or more classes with labels: {run.path} held out none, "
-            "and the collection has fewer. Index labeled pictures."
-        )
-    rows, _, labels = snapshot.labeled()
-    some = np.sort(drawn(len(rows), _ROWS))
-    vectors = torch.from_numpy(snapshot.vectors[rows[some]])
-    source = "labels of the collection"
-    return count_pairs(vectors, torch.from_numpy(labels[some]), source=source)
 
 
 def count_pairs(

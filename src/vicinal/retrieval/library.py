@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,11 @@ def open_library(
     threshold = Threshold.read(thresholds) if thresholds else None
     of_texts = None
     if threshold is None and (rate is not None or directory.arrays(NAME) is not None):
-        counts = partial(
-            calibration, directory, device=pick_device(device), snapshot=found.snapshot()
-        )
-        threshold = counts().threshold(rate or QUERY_RATE)
+        there = pick_device(device)
+        threshold = calibration(directory, device=there).threshold(rate or QUERY_RATE)
         if reader is not None and model.kind != "text":
-            of_texts = counts(texts=True).threshold(rate or QUERY_RATE)
+            across = calibration(directory, device=there, texts=True)
+            of_texts = across.threshold(rate or QUERY_RATE)
     return Library(directory, found, model, reader, threshold, of_texts)
 
 
