@@ -96,11 +96,13 @@ def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, ca
 @pytest.mark.slow(20)
 def test_further_graphs_are_measured_beside_torch_and_searched_by(tmp_path, listener, capsys):
     pytest.importorskip("openvino")
+    torch.manual_seed(0)
     data = Glyphs(per_class=2, size=16)
     transform = ImageTransform(size=16, resize=16, channels=1, mean=(0.5,), std=(0.3,))
     run = drawn_run(tmp_path / "run", Embedder(SmallConvNet(1, (8, 16)), 6), transform, data)
     also = {"float16": 0.01, "int8": 0.2, "openvino": 1e-5}
     exported = export_run(run, also=[*also])
+    assert capsys.readouterr() == ("", "")
     folder = run.path / "export"
     records = data.load().part("test")
     inputs = np.concatenate([batch.inputs for batch in load_all(records, transform)])
@@ -123,7 +125,9 @@ def test_further_graphs_are_measured_beside_torch_and_searched_by(tmp_path, list
     image.save(tmp_path / "glyph.png")
     for kind in GRAPHS:
         rows = open_graph(folder / GRAPHS[kind][0])(inputs[:1])
-        assert_allclose(open_library(run.path, graph=kind).model.embed([image]), rows, atol=1e-6)
+        served = open_library(run.path, graph=kind).model.embed([image])
+        # A pixel's last digit may lead into another of 256 steps.
+        assert_allclose(served, rows, atol=0.05 if kind == "int8" else 1e-4)
         words = ["search", str(run.path), str(tmp_path / "glyph.png"), "--graph", kind]
         app([*words, "--k", "1"], standalone_mode=False)
         assert records.source.name(0) in capsys.readouterr().out

@@ -5,7 +5,8 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
@@ -213,7 +214,8 @@ def measured(
     with TemporaryDirectory() as folder:
         for kind in kinds:
             file = Path(folder, GRAPHS[kind][0])
-            _MAKE[kind](content, file, load_all(train.take(chosen), encoder.preprocessing, 8))
+            with _quiet():
+                _MAKE[kind](content, file, load_all(train.take(chosen), encoder.preprocessing, 8))
             scores[file.name] = score(_running(encoder, file))
             graphs |= {name: file.with_name(name).read_bytes() for name in GRAPHS[kind]}
     return graphs, scores
@@ -223,9 +225,7 @@ def _float16(content: bytes, file: Path, batches: Iterable[Batch]) -> None:
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16  # type: ignore[import-untyped]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers that become 0
-        halved = convert_float_to_float16(onnx.load_from_string(content), keep_io_types=True)
+    halved = convert_float_to_float16(onnx.load_from_string(content), keep_io_types=True)
     file.write_bytes(halved.SerializeToString(deterministic=True))
 
 
@@ -375,12 +375,8 @@ def to_onnx(embedder: Embedder, examples: Tensor) -> tuple[bytes, float]:
 
 
 def _traced(embedder: Embedder, examples: Tensor) -> bytes:
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
     try:
-        with warnings.catch_warnings():  # the exporter warns of packages that are not used here
-            warnings.simplefilter("ignore")
-            logger.setLevel(logging.ERROR)
+        with _quiet():
             program = torch.onnx.export(
                 embedder,
                 (examples,),
@@ -399,8 +395,18 @@ def _traced(embedder: Embedder, examples: Tensor) -> bytes:
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.300}"
         fault = f"{type(embedder.backbone).__name__} cannot be written as ONNX: {reason}"
         raise ConfigError(f"{fault} Export the weights alone (`--no-onnx`).") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep exporters from warning of packages and layers that they leave alone."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 def _forget_the_machine(model: Any) -> None:
