@@ -116,6 +116,25 @@ def data_root() -> Path:
 
 
 @pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """The URL of an empty bucket of an S3 server on loopback, with a cache of one's own."""
+    pytest.importorskip("s3fs")
+    import fsspec
+
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fsspec.filesystem("s3").clear_instance_cache()  # of another server
+    name = tmp_path.name.replace("_", "-")  # all servers of a process hold the same
+    fsspec.filesystem("s3").mkdir(name)
+    yield f"s3://{name}"
+    server.stop()
+
+
+@pytest.fixture
 def rng():
     import torch
 

@@ -51,8 +51,7 @@ def _url(system: Any, name: str) -> str:
 _AHEAD = 2**22  # bytes read at once of a file that is read from its beginning
 
 
-@cache
-def listed(path: Path) -> Path:
+def laid_out(path: Path) -> Path:
     """Return a path; of the mirror, lay out first what is there now: files that are new or another
     are empty until ``fetched`` is asked for them, with the time of theirs."""
     source = _source(path)
@@ -86,6 +85,9 @@ def listed(path: Path) -> Path:
         elif each.is_dir() and not any(each.iterdir()):
             each.rmdir()
     return path
+
+
+listed = cache(laid_out)  # once in a process
 
 
 def _changed(about: Mapping[str, Any]) -> int:
@@ -128,6 +130,23 @@ def part_of(path: Path, first: int, length: int) -> bytes:
         return bytes(system.cat_file(name, start=first, end=first + length))
     except Exception as error:  # of any client
         raise DataError(f"{_url(system, name)} cannot be read: {error}") from error
+
+
+def sent(path: Path) -> None:
+    """Send a file of the mirror, whole or not at all, to where it stands for; it is then read from
+    there. Any other stays as it is."""
+    source = _source(path)
+    if source is None:
+        return
+    system, name = source
+    try:
+        system.makedirs(name.rpartition("/")[0], exist_ok=True)
+        system.put_file(str(path), name)
+    except Exception as error:  # of any client
+        raise DataError(f"{_url(system, name)} cannot be written: {error}") from error
+    finally:
+        path.unlink()
+    listed.cache_clear()
 
 
 def fetched(path: Path) -> Path:

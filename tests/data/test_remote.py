@@ -37,25 +37,14 @@ def birds(tmp_path):
 
 
 @pytest.fixture(params=["file", "s3"])
-def far(request, birds, monkeypatch):
+def far(request, birds):
     """The URL of a copy of the pictures."""
     if request.param == "file":
         shutil.copytree(birds, birds.with_name("far"))
-        yield f"file://{birds.with_name('far')}"
-        return
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
-        monkeypatch.setenv(name, "us-east-1")
-    fsspec.filesystem("s3").clear_instance_cache()  # of another server
-    store = fsspec.filesystem("s3")
-    bucket = birds.parent.name.replace("_", "-")  # all servers of a process hold the same
-    store.mkdir(bucket)
-    store.put(str(birds), f"{bucket}/", recursive=True)
-    yield f"s3://{bucket}/birds"
-    server.stop()
+        return f"file://{birds.with_name('far')}"
+    bucket = request.getfixturevalue("bucket")
+    fsspec.filesystem("s3").put(str(birds), f"{bucket}/", recursive=True)
+    return f"{bucket}/birds"
 
 
 def same(found, expected):

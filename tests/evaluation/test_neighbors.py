@@ -4,6 +4,7 @@ wrong."""
 import inspect
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -100,6 +101,34 @@ def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
     ]
     assert torch.equal(torch.cat([chunk.ids for chunk in chunks]), whole.ids)
     assert torch.equal(torch.cat([chunk.distances for chunk in chunks]), whole.distances)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_gallery_on_the_disk_is_searched_in_blocks_to_the_last_digit(
+    rng, metric, monkeypatch, tmp_path
+):
+    rows = torch.randn(300, 12, generator=rng).round(decimals=1)
+    rows[120:130] = rows[20:30]  # in another block
+    own = torch.arange(300)
+    excluded = torch.zeros(300, dtype=torch.bool).index_fill(0, torch.arange(40, 140), True)
+    np.save(tmp_path / "rows.npy", rows.numpy())
+    lying = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
+    cases = [{}, {"own": own}, {"excluded": excluded}, {"own": own, "excluded": excluded}]
+    whole = [Gallery(rows, metric).nearest(rows, 6, **how) for how in cases]
+    prepared = []
+    original = exact._prepared
+
+    def watched(rows, metric):
+        prepared.append(len(rows))
+        return original(rows, metric)
+
+    monkeypatch.setattr(exact, "_BLOCK_BYTES", 4 * 12 * 35)
+    monkeypatch.setattr(exact, "_prepared", watched)
+    for how, expected in zip(cases, whole, strict=True):
+        found = Gallery(lying, metric).nearest(rows, 6, **how)
+        assert torch.equal(found.ids, expected.ids)
+        assert torch.equal(found.distances, expected.distances)
+    assert max(prepared) == 35
 
 
 def test_zero_rows_have_a_cosine_of_their_own(rng):

@@ -1,21 +1,25 @@
 """Embedding beyond one process: the same vectors, whoever writes them, and the same word on what
 cannot be read."""
 
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.apart import in_two
 
+from vicinal.cli.main import run as main
 from vicinal.data import open_path
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import embedding
 from vicinal.evaluation.embedding import Job, embed, records_at
 from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.measure import measure
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import index
 
@@ -95,6 +99,55 @@ def test_a_run_takes_its_own_embeddings_as_they_are(
     another.save_weights(image_run)
     with pytest.raises(DataError, match="embeds images"):
         index(image_run, [str(tmp_path / "out")], console=listener)
+
+
+def test_embeddings_in_a_bucket_go_on_and_every_command_takes_them(
+    image_run, photographs, bucket, embedded, monkeypatch, capsys, tmp_path
+):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["vicinal", *words])
+        capsys.readouterr()
+        with suppress(SystemExit):
+            main()
+        out, error = capsys.readouterr()
+        return out or error
+
+    monkeypatch.setattr(embedding, "_ROWS", (4, 4))
+    url = f"{bucket}/embedded"
+    run = str(image_run.path)
+    words = "embed", run, str(photographs), "--out", url, "--skip-corrupt"
+    stopped = iter([None, KeyboardInterrupt])
+    write = embedding.write_shard
+
+    def interrupted(*shard):
+        write(*shard)
+        if error := next(stopped, None):
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embedding, "write_shard", interrupted)
+        call(*words)
+    client = fsspec.filesystem("s3")
+    client.invalidate_cache()
+    assert len(client.glob(f"{url}/part-*.parquet")) == 2
+    assert f"12 embeddings: {url}" in call(*words)
+    equal(url, embedded)
+
+    scores = [
+        measure(each, recalls=(1,), clustering=True)
+        for each in (embedded, Encoder.load(image_run).embed(open_path(url).load()))
+    ]
+    assert scores[0] == scores[1]
+    assert "12 items" in call("index", run, url)
+    collection = CollectionDirectory.open(image_run.path / "collection").snapshot()
+    assert_allclose(collection.vectors, embedded.vectors, atol=1e-6)
+    for words in (
+        ("dedupe", run, url, "--embeddings", "--distance", "0.5"),
+        ("cluster", run, url, "--groups", "2"),
+        ("clean", run, url),
+        ("suggest", run, url, "--k", "3"),
+    ):
+        assert ".csv" in call(*words), words
 
 
 @pytest.mark.slow

@@ -87,12 +87,15 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, begin):
 
 
 @pytest.mark.slow(15)
-@pytest.mark.parametrize("launcher", ["vicinal", "torchrun"])
-def test_two_processes_evaluate_to_the_last_digit_as_one(launcher, begin):
+@pytest.mark.parametrize("launcher", ["vicinal", "torchrun", "ray"])
+def test_two_processes_evaluate_to_the_last_digit_as_one(launcher, begin, monkeypatch):
+    if launcher == "ray":
+        pytest.importorskip("ray.data")
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     run = begin("one")
     words = ["evaluate", str(run.path), "--split", "all", "--json"]
-    start = {"vicinal": VICINAL[:-1], "torchrun": TORCHRUN[:-1]}[launcher]
-    more = ["--processes", "2"] if launcher == "vicinal" else []
+    start = TORCHRUN[:-1] if launcher == "torchrun" else VICINAL[:-1]
+    more = {"vicinal": ["--processes", "2"], "torchrun": [], "ray": ["--ray", "2"]}[launcher]
     done = [
         json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         for command in ([*VICINAL[:-1], *words], [*start, *words, *more])

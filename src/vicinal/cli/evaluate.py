@@ -3,7 +3,7 @@ to publish."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ def evaluate(
     device: str = "auto",
     skip_corrupt: bool = False,
     processes: int | None = None,
+    ray: Annotated[int | None, typer.Option(metavar="WORKERS")] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Evaluate the model of RUN: retrieval and clustering on its test classes or other data.
@@ -39,6 +40,7 @@ def evaluate(
         device: auto, cpu or cuda.
         skip_corrupt: Leave unreadable images out instead of stopping.
         processes: Share the work among so many processes of this machine.
+        ray: Share it among this many workers of the Ray cluster at RAY_ADDRESS, or here.
         as_json: Print JSON instead of a table.
 
     Examples:
@@ -51,6 +53,7 @@ def evaluate(
         return
 
     from vicinal.cli.tables import print_compact, print_table
+    from vicinal.evaluation.embedding import ranks_on_ray
     from vicinal.parallel import first, pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
@@ -64,20 +67,29 @@ def evaluate(
                 f"{option} takes whole numbers with commas, such as 1,2,4,8, got {text!r}."
             ) from None
 
-    with joined():
-        results = measure_run(
-            RunDirectory.open(run),
+    opened = RunDirectory.open(run.absolute())
+    ks, sizes = numbers("--recalls", recalls), numbers("--dims", dims)
+
+    def measured() -> dict[str, Any]:
+        return measure_run(
+            opened,
             data=data,
             split=split,
-            recalls=numbers("--recalls", recalls),
-            dims=numbers("--dims", dims),
+            recalls=ks,
+            dims=sizes,
             quantize=tuple(quantize.split(",")) if quantize else (),
             rerank=rerank,
             clustering=clustering,
             device=pick_device(device),
             skip_corrupt=skip_corrupt,
-            console=Console(quiet=as_json or not first()),
+            console=Console(quiet=as_json or ray is not None or not first()),
         )
+
+    if ray is None:
+        with joined():
+            results = measured()
+    else:
+        results = ranks_on_ray(ray, measured)
     if not first():
         return
     if as_json:
@@ -90,7 +102,7 @@ def evaluate(
 def embed(
     run: Path,
     data: str,
-    out: Path = Path("embeddings.npz"),
+    out: str = "embeddings.npz",
     device: str = "auto",
     batch_size: int = 256,
     workers: int = 0,
@@ -109,7 +121,7 @@ def embed(
     Args:
         run: A run's folder.
         data: Folder of images or of class folders, image, table or array file.
-        out: The folder to write, or an .npz.
+        out: The folder to write, also a URL such as s3://BUCKET/embedded, or an .npz.
         device: auto, cpu or cuda.
         batch_size: Rows at a time.
         workers: Processes that read images.
@@ -128,13 +140,14 @@ def embed(
         return
 
     from vicinal.arguments import coerce
+    from vicinal.data.folder import expanded
     from vicinal.evaluation import embedding
     from vicinal.models.embedder import Role
     from vicinal.parallel import first, pick_device
     from vicinal.training.console import Console
 
     network = coerce(role, Role | None, "--role")
-    place = out.absolute()
+    place = expanded(out).absolute()
     job = embedding.Job(
         run.absolute(), data, place, network, batch_size, workers, skip_corrupt=skip_corrupt
     )

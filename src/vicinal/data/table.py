@@ -33,7 +33,7 @@ from vicinal.data.records import (
 from vicinal.data.splits import Labeled, Order, SplitByClass, grouped, labels_in
 from vicinal.errors import ConfigError, DataError, few, package, unknown
 from vicinal.files import decoding, read_arrays, read_object, region, regular, write_atomically
-from vicinal.remote import cache_folder, listed, streaming
+from vicinal.remote import cache_folder, laid_out, listed, sent, streaming
 
 VIEWS = ("query_path", "gallery_path")
 BOXES = (("x", "y", "w", "h"), ("x_1", "y_1", "x_2", "y_2"))  # the second as open-metric-learning's
@@ -567,12 +567,16 @@ def write_shard(path: Path, records: Records, vectors: Float[np.ndarray, "n d"])
     write_atomically(
         path, lambda file: arrow.parquet.write_table(table, file, use_dictionary=texts)
     )
+    sent(path)
 
 
 def embedding_count(folder: Path) -> int:
     """Return how many embeddings a folder holds."""
-    read = pyarrow_module().parquet.read_metadata
-    return sum(read(file).num_rows for file in folder.glob("part-*.parquet"))
+    count = 0
+    for file in laid_out(folder).glob("part-*.parquet"):
+        with parquet(file) as opened:
+            count += opened.metadata.num_rows
+    return count
 
 
 class Embeddings(SplitByClass):

@@ -7,12 +7,14 @@ missing; nothing passes through the first process but their numbers.
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,14 +26,17 @@ from vicinal.data.loader import Loader
 from vicinal.data.records import Progress, Records
 from vicinal.data.splits import SplitByClass
 from vicinal.data.table import MANIFEST, embedding_count, pyarrow_module, shard_path, write_shard
-from vicinal.errors import ConfigError, package
+from vicinal.errors import ConfigError, VicinalError, package
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_object, write_arrays, write_json
 from vicinal.models.embedder import Role
+from vicinal.remote import laid_out, sent
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 _SHARDS = 64  # at least, of a large set: for as many processes
 _ROWS = 256, 16_384  # of a shard, at least and at most
+_ATTEMPTS = 3  # at what processes do together, where one is lost
+T = TypeVar("T")
 
 
 def records_at(path: str, run: RunDirectory) -> Records:
@@ -51,7 +56,7 @@ class Job:
     Attributes:
         run: whose model embeds.
         data: path of the data.
-        folder: to write.
+        folder: to write, or the mirror of a URL.
         role: network of a model with several; None for that of each row.
         batch_size: rows at a time.
         workers: processes that read images ahead.
@@ -82,7 +87,7 @@ class Job:
             "model": model if self.role is None else f"{model}, {self.role}",
             "data": records.fingerprint(),
         }
-        manifest = self.folder / MANIFEST
+        manifest = laid_out(self.folder) / MANIFEST
         held = read_object(manifest) if manifest.is_file() else None
         if held != about and self.folder.exists() and (held or any(self.folder.iterdir())):
             changed = [name for name in about if held and held.get(name) != about[name]]
@@ -92,6 +97,8 @@ class Job:
             )
         if held is None:
             write_json(manifest, about)
+            sent(manifest)
+            laid_out(self.folder)
         shards = range(about["shards"])
         return [n for n in shards if not shard_path(self.folder, n).is_file()]
 
@@ -149,7 +156,8 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
             f"--out {job.folder.name} is of no kind that embeddings are written to. Let the name "
             "end in .npz, or name a folder."
         )
-    encoder = job.encoder(device)
+    # Of a cluster the workers have the GPUs.
+    encoder = job.encoder(device if ray is None else torch.device("cpu"))
     records = records_at(job.data, RunDirectory.open(job.run))
     if job.folder.suffix.lower() == ".npz":
         if ray is not None:
@@ -233,6 +241,55 @@ def on_ray(
             num_gpus=int(ray.cluster_resources().get("GPU", 0) > 0),
         )
         yield from made.iter_batches(batch_size=batch_size, batch_format="numpy")
+
+
+def ranks_on_ray(count: int, task: Callable[[], T]) -> T:
+    """Do a task in ``count`` processes of the cluster that are joined as by ``torchrun``; return
+    what the first makes of it. Where one is lost, they begin again."""
+    if count < 1:
+        raise ConfigError(f"--ray needs at least 1 worker; got {count}.")
+    with ray_cluster() as ray:
+        gpus = int(ray.cluster_resources().get("GPU", 0) > 0)
+        for attempt in range(_ATTEMPTS):
+            ranks = [ray.remote(num_gpus=gpus)(_Rank).remote() for _ in range(count)]
+            try:
+                host, port = ray.get(ranks[0].address.remote())
+                places = enumerate(ranks)
+                left = [it.work.remote(rank, count, host, port, task) for rank, it in places]
+                first = left[0]
+                while left:  # who fails, fails alone: the others would wait for it
+                    (done,), left = ray.wait(left)
+                    if isinstance(found := ray.get(done), VicinalError):
+                        raise found
+                result: T = ray.get(first)
+                return result
+            except ray.exceptions.ActorDiedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            finally:
+                for each in ranks:
+                    ray.kill(each)
+    raise AssertionError
+
+
+class _Rank:
+    """One process of several that are joined."""
+
+    def address(self) -> tuple[str, int]:
+        from ray.util import get_node_ip_address
+
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return str(get_node_ip_address()), free.getsockname()[1]  # type: ignore[no-untyped-call]
+
+    def work(self, rank: int, count: int, host: str, port: int, task: Callable[[], T]) -> Any:
+        names = {"RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": host, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in names.items()})
+        try:
+            with parallel.joined():
+                return task()
+        except VicinalError as error:
+            return error
 
 
 @contextmanager

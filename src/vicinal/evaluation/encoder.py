@@ -93,9 +93,9 @@ class Embedded:
         """Return the queries, their labels and, where they have one, ``gallery`` and
         ``gallery_labels``."""
         queries, rows = self.roles()
-        gallery = {}
-        if rows is not None:
-            gallery = {"gallery": self.vectors[rows], "gallery_labels": self.targets[rows]}
+        if rows is None:  # as they lie, maybe on the disk
+            return self.vectors, self.targets, {}
+        gallery = {"gallery": self.vectors[rows], "gallery_labels": self.targets[rows]}
         return self.vectors[queries], self.targets[queries], gallery
 
 
@@ -162,6 +162,11 @@ class Encoder:
         self = self.taking(records.source, records.name)
         if records.captions is not None and not self.embedder.reads_text:
             records = records.pictures()
+        if self.given:
+            source, rows = records.source.origin(np.arange(len(records)))
+            whole = np.array_equal(rows, np.arange(len(source)))  # which may lie on the disk
+            held = source.features if whole else source.read_all(rows)  # type: ignore[attr-defined]
+            return Embedded(torch.from_numpy(held), records, (), self.embedder.metric)
         share = parallel.part(range(len(records)))
         mine = records.take(np.asarray(share, dtype=np.int64))
         batches = load_all(mine, self.preprocessing, batch_size, workers, skip_corrupt, self.device)

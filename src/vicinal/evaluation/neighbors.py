@@ -11,7 +11,7 @@ of the plain double loop, for any chunk size and device.
 import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, get_args
 
 import torch
@@ -26,6 +26,7 @@ Queries = Float[Tensor, "q d"]
 Rows = Float[Tensor, "g d"]
 _GROUP = 64  # values per group of which only the least is looked at first
 _CANDIDATE_BYTES = 40  # of what a candidate takes until its distance is known
+_BLOCK_BYTES = 2**29  # of a gallery that a CPU prepares at once: a larger one may lie on the disk
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
 # near the last-level cache of a CPU; large enough to fill a GPU
@@ -129,7 +130,7 @@ class Gallery:
     """
 
     def __init__(self, rows: Rows, metric: Metric = "euclidean", *, in_place: bool = False) -> None:
-        self.rows = _prepared(rows, metric)
+        self.given = rows.detach()
         self.metric = metric
         self._in_place = in_place
 
@@ -148,6 +149,10 @@ class Gallery:
             )
         require_finite(gallery, "gallery")
         return cls(gallery.to(queries.device), metric)
+
+    @cached_property
+    def rows(self) -> Rows:
+        return _prepared(self.given, self.metric)
 
     @cached_property
     def proposal(self) -> "Proposal":
@@ -178,6 +183,64 @@ class Gallery:
         """
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
+        size = max(1, _BLOCK_BYTES // (4 * self.given.shape[1]))
+        blocks = max(2 * k, size) < len(self.given) and self.given.is_cpu and not self._in_place
+        how: Any = {"own": own, "excluded": excluded, "chunk_bytes": chunk_bytes}
+        search = partial(self._in_blocks, max(2 * k, size)) if blocks else self._search
+        for found in search(queries, k, **how):
+            yield replace(found, distances=found.distances.float())
+
+    def _in_blocks(
+        self,
+        size: int,
+        queries: Queries,
+        k: int,
+        *,
+        own: Int[Tensor, "q"] | None,
+        excluded: Bool[Tensor, "g"] | None,
+        chunk_bytes: int | None,
+    ) -> Iterator[Neighbors]:
+        """Search some rows after the others, each for many queries: distances in float64 order what
+        is found as they would in one search."""
+        some = max(1, _BLOCK_BYTES // (64 * k))
+        for first in range(0, len(queries), some):
+            asked = queries[first : first + some]
+            best = Neighbors(
+                first,
+                torch.empty(len(asked), 0, dtype=torch.long),
+                torch.empty(len(asked), 0, dtype=torch.float64),
+            )
+            for start in range(0, len(self.given), size):
+                among = Gallery(self.given[start : start + size], self.metric)
+                mine = None
+                if own is not None:
+                    mine = own[first : first + some].cpu() - start
+                    mine = mine.where(mine < len(among.given), -1).clamp(min=-1)
+                out = None if excluded is None else excluded[start : start + size]
+                found = joined(
+                    among._search(asked, k, own=mine, excluded=out, chunk_bytes=chunk_bytes),
+                    asked,
+                    k,
+                )
+                ids = found.ids.where(found.ids < 0, found.ids + start)
+                best = ordered(
+                    first,
+                    torch.cat([best.distances, found.distances], dim=1),
+                    torch.cat([best.ids, ids], dim=1),
+                    k,
+                )
+            yield best
+
+    def _search(
+        self,
+        queries: Queries,
+        k: int,
+        *,
+        own: Int[Tensor, "q"] | None,
+        excluded: Bool[Tensor, "g"] | None,
+        chunk_bytes: int | None,
+    ) -> Iterator[Neighbors]:
+        """Search as ``search`` does, by distances in float64; an ``own`` of -1 is none."""
         among = self.rows
         budget = chunk_bytes or _CHUNK_BYTES.get(among.device.type, _CHUNK_BYTES["cpu"])
         count = len(among) if excluded is None else int((~excluded).sum())
@@ -189,7 +252,8 @@ class Gallery:
             left = copy.copy(self)
             left.rows = among[kept]
             ids = pad(kept, (0, 1), value=-1)  # the last stands for none
-            for found in left.search(queries, k, chunk_bytes=chunk_bytes):
+            rest: Any = {"own": None, "excluded": None, "chunk_bytes": chunk_bytes}
+            for found in left._search(queries, k, **rest):
                 yield replace(found, ids=ids[found.ids])
             return
         per_chunk = max(1, budget // max(1, (24 if whole else 4) * len(among)))
@@ -201,7 +265,9 @@ class Gallery:
             else:
                 values, reach = self.proposal(block)
             if own is not None:
-                values.scatter_(1, own[part].to(values.device).unsqueeze(1), torch.inf)
+                mine = own[part].to(values.device)
+                rows = (mine >= 0).nonzero().squeeze(1)
+                values[rows, mine[rows]] = torch.inf
             if excluded is not None:
                 values[:, : len(among)].masked_fill_(excluded, torch.inf)
             if whole:
@@ -213,7 +279,7 @@ class Gallery:
             if self.metric == "cosine":
                 distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
             ids = ids.masked_fill(distances.isinf(), -1)
-            yield Neighbors(start, ids, distances.float())
+            yield Neighbors(start, ids, distances)
 
     def _distances(self, block: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
         """The distances to all rows, from differences in float64."""
