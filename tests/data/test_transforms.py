@@ -60,6 +60,11 @@ def test_the_preprocessing_of_public_weights_is_a_transform_s_normalization():
         assert_close(one(transform, image()), (ordered * weights.scale - mean) / std)
 
 
+def test_networks_get_images_with_channels_last():
+    images = plain(size=10).batch([image(), image()])
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_a_canvas_is_the_center_square_of_the_resized_image():
     whole, canvas = (
         plain(size=8, resize=10, pad=1, canvas=side).prepare(image(31, 20)) for side in (None, 9)

@@ -96,6 +96,17 @@ def test_padding_is_tensorflows(kernel, stride, sides, rng):
     assert_close(layer(inputs), expected)
 
 
+def test_depthwise_convolutions_stay_float32_in_bfloat16_on_a_cpu():
+    backbone = EfficientNetLite()
+    kinds = {}
+    for name, module in backbone.named_modules():
+        module.register_forward_hook(lambda *call, name=name: kinds.update({name: call[-1].dtype}))
+    with torch.autocast("cpu", torch.bfloat16):
+        backbone(torch.zeros(2, 3, 32, 32))
+    assert kinds["_conv_stem"] == torch.bfloat16
+    assert kinds["_blocks.3._depthwise_conv"] == torch.float32
+
+
 def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, rng):
     inputs = picture(64).repeat(2, 1, 1, 1)
     dropping = EfficientNetLite(drop_connect=0.999, freeze_norm=True)

@@ -234,9 +234,8 @@ class ImageTransform(Settings):
 
 
 def _laid_out(images: Tensor) -> Tensor:
-    """Lay images out as networks on their device read them: on a GPU with channels last."""
-    gpu = torch.channels_last
-    return images.contiguous(memory_format=gpu if images.is_cuda else torch.contiguous_format)
+    """Lay images out with channels last, in which convolutions take half the time."""
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 def _with_channels(image: Image.Image, channels: int) -> Image.Image:

@@ -604,10 +604,9 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         for stream in method.embedder.streams:
             stream.chunk = training.chunk
     method.place(device)
-    if device.type == "cuda":
-        method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if parallel.processes() > 1 and not norms_are_frozen(method.embedder):
-            parallel.share_norms(method.embedder)
+    method.embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if device.type == "cuda" and parallel.processes() > 1 and not norms_are_frozen(method.embedder):
+        parallel.share_norms(method.embedder)
     return method, 0 if training.head_only else steps
 
 
