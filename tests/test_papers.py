@@ -39,21 +39,6 @@ def resolve(name: str) -> object:
     raise AttributeError(name)
 
 
-def test_there_is_a_page_for_each_paper():
-    wanted = {
-        "hdml",
-        "ala",
-        "htl",
-        "her",
-        "loop",
-        "anml_linear",
-        "anml_deep",
-        "facenet",
-        "in_defense",
-    }
-    assert {page.stem for page in METHODS} == wanted | SHORT
-
-
 @names
 def test_the_functions_of_the_equations_exist(page):
     rows = [

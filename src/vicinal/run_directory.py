@@ -228,3 +228,16 @@ class Journal:
 def config_of(info: Mapping[str, Any]) -> Document:
     """Return ``preset``, ``title`` and ``slots`` of ``run.json``."""
     return {"preset": None, "title": None, "slots": {}, **info.get("config", {})}
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> Document:
+    """Return nested settings by their names with dots.
+
+    >>> flat({"loss": {"name": "triplet"}, "steps": 5})
+    {'loss.name': 'triplet', 'steps': 5}
+    """
+    found: Document = {}
+    for key, value in settings.items():
+        nested = isinstance(value, Mapping)
+        found |= flat(value, f"{before}{key}.") if nested else {before + key: value}
+    return found

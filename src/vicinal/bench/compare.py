@@ -9,7 +9,7 @@ from vicinal.bench.run import Outcome
 from vicinal.bench.summary import Summary, summarize
 from vicinal.bench.table import NO_MATTER, Row, Table
 from vicinal.errors import ConfigError, check_known
-from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import RunDirectory, flat
 
 _NO_MATTER = {f"{slot}.{name}" for slot, names in NO_MATTER.items() for name in names}
 
@@ -25,7 +25,7 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> Summary:
                 f"runs are compared on the same test records, got {runs[0].path} tested on "
                 f"{_tested_on(runs[0])} and {run.path} on {_tested_on(run)}."
             )
-        slots = _flat(run.config["slots"])
+        slots = flat(run.config["slots"])
         own = {key: value for key, value in slots.items() if key not in _NO_MATTER}
         own |= {"": run.config["preset"], "data.records": run.info["data"].get("records")}
         same = next((seeds for other, seeds in rows if other == own), None)
@@ -86,11 +86,3 @@ def _names(found: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
         names.append(" ".join((str(own[""]), *kept)))
     return names
-
-
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        nested = isinstance(value, Mapping)
-        flat |= _flat(value, f"{before}{key}.") if nested else {before + key: value}
-    return flat

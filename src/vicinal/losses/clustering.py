@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import relu
 
-from vicinal.arguments import Natural
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.tuples import Embeddings, Labels, Reference, Scalar, other_class
 
 # of n times an entropy: below it there is only rounding, for one sample apart makes it log n at
 # least
 TINY = 1e-6
+EXCHANGES = 5  # sweeps over all medoids, each as long as the greedy choice, O(n² classes)
 
 
 @dataclass(eq=False, repr=False)
@@ -28,7 +28,7 @@ class ClusteringLoss(Loss):
 
     S runs over sets of as many samples (medoids) as the batch has classes; each gathers the samples
     nearest to it. The maximum is sought greedily, then by exchanging one medoid at a time until
-    none helps, ``exchanges`` sweeps at most.
+    none helps, five sweeps at most.
     The search has no gradient: what learns are the distances to the medoids that it chose.
 
     NMI is mutual information over the geometric mean of the two entropies. L is one number for the
@@ -41,7 +41,6 @@ class ClusteringLoss(Loss):
 
     Args:
         gamma: γ.
-        exchanges: sweeps over all medoids; each costs as much as the greedy choice, O(n² classes).
         squared: whether distances are squared.
         normalize: whether embeddings are put on the unit sphere first.
         reduction: as in ``torch.nn``.
@@ -53,7 +52,6 @@ class ClusteringLoss(Loss):
 
     gamma: float = 1.0
     _: KW_ONLY
-    exchanges: Natural = 5
     squared: bool = False
     normalize: bool = True
 
@@ -71,9 +69,7 @@ class ClusteringLoss(Loss):
         there = c.keep_positive.any(dim=1)
         if not there.any():
             return Terms(0 * costs.sum(dim=1), there.to(costs.dtype))
-        medoids, disagreement = best_clustering(
-            costs.detach(), c.keep_positive, self.gamma, self.exchanges
-        )
+        medoids, disagreement = best_clustering(costs.detach(), c.keep_positive, self.gamma)
         # What a medoid costs all of its class.
         for_class = costs.detach().masked_fill(~c.keep_positive, 0).sum(dim=0)
         in_class = for_class.expand_as(costs).masked_fill(~c.keep_positive, torch.inf)
@@ -90,7 +86,6 @@ def best_clustering(
     costs: Float[Tensor, "n n"],
     same: Bool[Tensor, "n n"],
     gamma: float,
-    exchanges: int,
 ) -> tuple[Int[Tensor, "k"], Scalar]:
     """Medoids that (nearly) maximize F + γΔ, and their Δ; one for each class that ``same``
     marks."""
@@ -100,7 +95,7 @@ def best_clustering(
     for _ in range(int(classes.max()) + 1):  # one after another, each the best beside those before
         medoids = np.append(medoids, _scores(held, classes, gamma, medoids)[0].argmax())
     unchanged = 0  # places since the last exchange
-    for place in [*range(len(medoids))] * exchanges:
+    for place in [*range(len(medoids))] * EXCHANGES:
         score, _ = _scores(held, classes, gamma, np.delete(medoids, place))
         sample = int(score.argmax())
         unchanged += 1

@@ -19,7 +19,7 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,12 +28,13 @@ from typing import Any, Literal
 
 from vicinal.errors import ConfigError
 from vicinal.files import Document
-from vicinal.run_directory import WANDB, RunDirectory
+from vicinal.run_directory import WANDB, RunDirectory, flat
 
 State = Literal["finished", "failed", "interrupted"]
 Mode = Literal["offline", "online"]
 # MLflow takes up to 1000 at a time, and reads its description of the run for each call.
 METRICS_PER_CALL = 900
+MOST_LETTERS = 6000  # of a setting, as MLflow takes it
 SETTINGS_PER_CALL = 100
 
 
@@ -82,7 +83,10 @@ class MLflow:
                 self._client.delete_run(earlier.info.run_id)
             begun = self._client.create_run(experiment, tags=identity, run_name=run.path.name)
             self._run = begun.info.run_id
-            settings = [self._entities.Param(*each) for each in _flat(config)]
+            settings = [
+                self._entities.Param(name, str(value)[:MOST_LETTERS])
+                for name, value in flat(config).items()
+            ]
             for first in range(0, len(settings), SETTINGS_PER_CALL):
                 some = settings[first : first + SETTINGS_PER_CALL]
                 self._client.log_batch(self._run, params=some)
@@ -224,11 +228,3 @@ def scalars_of(line: Document) -> dict[str, float]:
     if line["kind"] == "evaluation":
         return {f"{line['split']}/{name}": value for name, value in line["metrics"].items()}
     return {}
-
-
-def _flat(config: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", str(value)[:6000]  # MLflow's limit
