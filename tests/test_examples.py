@@ -4,11 +4,14 @@ each loss."""
 import copy
 from runpy import run_path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.test_readme import ROOT
 from torch.testing import assert_close
 
+import vicinal
 from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.losses import ProxyAnchorLoss
 from vicinal.methods import Plain
@@ -87,3 +90,30 @@ def test_trainer_of_hugging_face(experiment, ours):
     model.register_forward_hook(lambda *call: seen.append(call[-1]["loss"].detach()))
     example["fit"](model, rows, batches, optimizer, len(batches))
     assert_close(torch.stack(seen), ours)
+
+
+@pytest.mark.slow(60)
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_ray_train(tmp_path, rng):
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.train.torch")
+    labels = np.arange(96) // 8
+    centers = torch.randn(12, 10, generator=rng).numpy()
+    np.savez(tmp_path / "rows.npz", features=centers[labels], labels=labels)
+    settings = {
+        "data": str(tmp_path / "rows.npz"),
+        "model": {"name": "identity", "dim": 4, "start": "random"},
+        "loss": "proxy_anchor",
+        "training": {"epochs": 2},
+        "quiet": True,
+    }
+    one, two = tmp_path / "one", tmp_path / "two"
+    vicinal.train(**settings, run=one)
+    example = run_path(str(ROOT / "examples" / "ray_train.py"))
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    try:
+        example["fit"]({**settings, "run": str(two)}, workers=2)
+    finally:
+        ray.shutdown()
+    found, expected = (load_file(path / "model.safetensors") for path in (two, one))
+    assert_close(found, expected, atol=1e-6, rtol=1e-5)

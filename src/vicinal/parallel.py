@@ -86,8 +86,10 @@ def local_processes() -> int:
 
 
 def restarted() -> bool:
-    """Return whether torch's elastic launcher starts the processes again after one has died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    """Return whether torch's elastic launcher starts the processes again after one has died, or
+    Slurm the job."""
+    counts = "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"
+    return any(int(os.environ.get(name, 0)) for name in counts)
 
 
 def pick_device(wanted: str) -> torch.device:
@@ -471,7 +473,8 @@ def joined() -> Iterator[None]:
         )
     elif store.add(f"starts of {rank}", 1) > 1:
         raise ConfigError(
-            "processes on several machines restart with `torchrun --rdzv-backend c10d` alone."
+            "to restart processes on several machines torchrun needs --rdzv-backend c10d, and in "
+            "its environment TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1."
         )
     gpus = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"

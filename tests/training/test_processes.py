@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from vicinal.config import compose
 from vicinal.errors import ConfigError
-from vicinal.parallel import launch, pick_device
+from vicinal.parallel import launch, pick_device, restarted
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
@@ -122,6 +122,13 @@ def test_processes_are_started_once_and_by_one_launcher(monkeypatch):
     assert not launch(2)
     with pytest.raises(ConfigError, match="a launcher has already started 2"):
         launch(4)
+
+
+@pytest.mark.parametrize("name", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_who_starts_processes_again_says_so(monkeypatch, name):
+    assert not restarted()
+    monkeypatch.setenv(name, "1")
+    assert restarted()
 
 
 def test_processes_import_nothing_from_the_current_folder(monkeypatch):
