@@ -18,11 +18,8 @@ def test_a_packed_folder_is_data_for_every_command(pictures, tmp_path, works):
     assert packed.fingerprint() == Folder(str(pictures)).load().fingerprint()
     done = works("data", "check", "packed")
     assert "packed: 12 images of 4 classes" in done.stdout
-
-
-def test_images_are_made_smaller_on_request(pictures, tmp_path, works):
-    works("data", "pack", "pictures", "packed", "--resize", "8")
-    assert Shards(str(tmp_path / "packed")).load().source.read(0).size == (9, 8)
+    works("data", "pack", "pictures", "small", "--resize", "8")
+    assert Shards(str(tmp_path / "small")).load().source.read(0).size == (9, 8)
 
 
 def test_an_error_is_one_message_not_a_traceback(vicinal, tmp_path):

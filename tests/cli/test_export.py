@@ -1,7 +1,5 @@
 """``vicinal export``: three files, or a error without a traceback."""
 
-import json
-
 import pytest
 from tests.runs import drawn_run
 
@@ -23,14 +21,6 @@ def test_a_model_is_exported_and_the_difference_told(run, tmp_path, works):
         and "[torch.onnx]" not in done.stdout
     )
     assert (tmp_path / "out" / "model.onnx").is_file()
-
-
-def test_weights_alone_go_into_the_run(run, works):
-    done = works("export", "run", "--no-onnx")
-    assert "onnxruntime" not in done.stdout
-    assert (
-        json.loads((run.path / "export" / "preprocessing.json").read_text())["kind"] == "features"
-    )
 
 
 @pytest.mark.parametrize(

@@ -137,18 +137,3 @@ def test_data_may_stand_where_a_preset_does_but_once(pictures, vicinal, works):
         done.returncode == 2
         and "pictures is data, and --data or data=... names other data" in done.stderr
     )
-
-
-def test_a_combination_that_makes_no_sense_is_rejected_before_any_work(pictures, vicinal, tmp_path):
-    done = vicinal(
-        "train",
-        "--data",
-        "pictures",
-        *SCRATCH,
-        "loss=potential_field",
-        "method=hdml",
-        "--run",
-        "run",
-    )
-    assert done.returncode == 2 and "HDML" in done.stderr and "Use a loss over pairs" in done.stderr
-    assert not (tmp_path / "run").exists()

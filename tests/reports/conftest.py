@@ -31,14 +31,13 @@ TILE = 48
 COLUMNS = 16
 
 
-def write_metrics(run: RunDirectory, steps: int, grouped: bool, rng: np.random.Generator) -> None:
+def write_metrics(run: RunDirectory, steps: int, rng: np.random.Generator) -> None:
     journal = Journal(run.metrics_path)
     for step in range(steps):
         done = step / max(1, steps - 1)
         noise = float(rng.gamma(4, 0.25))
         scalars = {"loss": 0.15 + noise * math.exp(-4 * done), "active": math.exp(-3 * done)}
-        if grouped:
-            scalars |= {"hardness/pull": 0.8 - 0.5 * done, "hardness/push": 0.3 + 0.4 * done}
+        scalars |= {"hardness/pull": 0.8 - 0.5 * done, "hardness/push": 0.3 + 0.4 * done}
         journal.append({"kind": "step", "step": step, "epoch": step // 60, **scalars})
         if step % 60 == 59:
             scores = {"recall@1": 0.92, "map@r": 0.71, "nmi": 0.89}
@@ -135,7 +134,6 @@ def make_run():
         per_class: int = 6,
         thumbnails: bool = True,
         steps: int = 600,
-        grouped: bool = True,
         state: str = "finished",
     ) -> RunDirectory:
         rng = np.random.default_rng(0)
@@ -170,7 +168,7 @@ def make_run():
             seconds=97.4,
             message=None if state == "finished" else "Ctrl-C",
         )
-        write_metrics(run, steps, grouped, rng)
+        write_metrics(run, steps, rng)
         if state != "finished":
             return run
         run.write_results(
@@ -211,9 +209,7 @@ def reported(make_run, tmp_path_factory) -> SimpleNamespace:
 def reported_features(make_run, tmp_path_factory) -> SimpleNamespace:
     """A run on feature vectors, which have names and no pictures."""
     path = tmp_path_factory.mktemp("features") / "run"
-    return _reported(
-        make_run(path, thumbnails=False, labels=("heron", "<i>gull</i>"), steps=60, grouped=False)
-    )
+    return _reported(make_run(path, thumbnails=False, labels=("heron", "<i>gull</i>"), steps=60))
 
 
 @pytest.fixture(scope="session")
@@ -224,7 +220,6 @@ def reported_interrupted(make_run, tmp_path_factory) -> SimpleNamespace:
             tmp_path_factory.mktemp("interrupted") / "run",
             state="interrupted",
             steps=130,
-            grouped=False,
         )
     )
 

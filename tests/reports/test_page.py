@@ -19,7 +19,6 @@ class Outline(HTMLParser):
         self.ids = set()
         self.links = []
         self.handlers = []
-        self.headings = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):

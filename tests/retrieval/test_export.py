@@ -216,18 +216,6 @@ def test_a_killed_export_is_not_taken_for_whole_and_goes_on(features_run, tmp_pa
             vicinal.load(folder)
 
 
-def test_other_peoples_files_are_not_replaced(features_run, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "model.onnx").write_bytes(b"precious")
-    with pytest.raises(
-        RunError, match=r"would replace model\.onnx in .*mine, but no earlier export wrote"
-    ):
-        export_run(features_run, tmp_path / "mine", onnx=False)
-    assert (tmp_path / "mine" / "model.onnx").read_bytes() == b"precious"
-    with pytest.raises(RunError, match=r"model\.safetensors"):  # the run itself
-        export_run(features_run, features_run.path, onnx=False)
-
-
 def test_nothing_is_written_where_onnx_is_rejected(features_run, monkeypatch):
     def reject(*arguments, **settings):
         raise ConfigError("they differ")

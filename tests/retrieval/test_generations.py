@@ -1,6 +1,5 @@
 """Writing: whole or not at all, one writer at a time."""
 
-import shutil
 from hashlib import sha256
 
 import numpy as np
@@ -65,30 +64,11 @@ DIGESTS = [sha256(bytes([number])).hexdigest() for number in range(6)]
 VECTORS = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
 
 
-def opened(folder, model="m"):
-    return VectorCache(folder, model)
-
-
-@pytest.fixture
-def cache(tmp_path):
-    cache = opened(tmp_path)
-    cache.append(DIGESTS[:2], VECTORS[:2])
-    cache.append(DIGESTS[2:5], VECTORS[2:5])
-    return cache
-
-
-def kept(folder, **settings):
-    cache = opened(folder, **settings)
-    places = [place for place, digest in enumerate(DIGESTS) if digest in cache]
-    assert all(np.array_equal(cache[DIGESTS[place]], VECTORS[place]) for place in places)
-    return places
-
-
-def test_vectors_are_found_again_by_their_content(cache, tmp_path):
-    assert kept(tmp_path) == [0, 1, 2, 3, 4]
-    shutil.rmtree(cache.path)
-    assert kept(tmp_path) == []
-
-
-def test_another_model_begins_anew(cache, tmp_path):
-    assert kept(tmp_path, model="other") == [] and not cache.path.exists()
+def test_vectors_are_found_again_by_their_content_and_model(tmp_path):
+    cache = VectorCache(tmp_path, "m")
+    for rows in (slice(0, 2), slice(2, 5)):
+        cache.append(DIGESTS[rows], VECTORS[rows])
+    again = VectorCache(tmp_path, "m")
+    assert [digest in again for digest in DIGESTS] == [True] * 5 + [False]
+    assert all(np.array_equal(again[DIGESTS[row]], VECTORS[row]) for row in range(5))
+    assert DIGESTS[0] not in VectorCache(tmp_path, "other") and not cache.path.exists()

@@ -88,6 +88,8 @@ def test_indexing_again_follows_the_folder(bring, photographs, draw):
     (photographs / "d" / "11.png").unlink()
     done, after = bring(photographs)
     assert counts(done) == (3, 1, 2, 2) and done.items == 13
+    draw(photographs / "a" / "last.png", 102)
+    assert by_path(bring(photographs)[1])["a/last.png"][0] == 15
     old = by_path(before)
     new = by_path(after)
     assert [new[name][0] for name in ("a/new.png", "c/copy.png", "d/moved.png")] == [12, 13, 14]
