@@ -12,8 +12,9 @@ from torch import nn
 
 import vicinal
 from vicinal.api import Run
-from vicinal.data import FeatureArray, Records
+from vicinal.data import FeatureArray, Records, own_data
 from vicinal.errors import ConfigError, DataError, RunError
+from vicinal.evaluation import evaluate
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import HDML
 
@@ -106,7 +107,10 @@ def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_p
     def network():
         return nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
-    run = train(pictures, tmp_path, model=network())
+    run = train(pictures, tmp_path, model=network(), optimizer={"learning_rate": 1.0})
+    tested = own_data(run.directory)[1].part("test")
+    found = evaluate(run.model.embed_records(tested), tested.labels)
+    assert found["map@r"] == pytest.approx(run.results["trained"]["map@r"]), "the steps count"
     with pytest.raises(ConfigError, match=r"module=network\)\.$"):
         vicinal.load(run.path)
     with pytest.raises(ConfigError, match=r"got torch\.nn\.modules\.flatten:Flatten\. Give"):

@@ -27,6 +27,7 @@ def test_a_principal_head_keeps_what_the_features_tell(tiny):
     experiment.start_head()
     embedder = experiment.method.embedder
     embedder.normalize = False
+    assert "features" not in vars(experiment), "they would change"
     found = experiment.embed(experiment.encoder, experiment.train).vectors
     assert found.norm(dim=1).mean().item() == pytest.approx(2, rel=1e-4)
     variances = found.var(dim=0)
