@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from vicinal.errors import ConfigError
 from vicinal.models import FCAM, ResNet, SmallResNet
 from vicinal.models.resnet import attend
 
@@ -50,11 +49,6 @@ def by_hand(module, maps):
 
 def test_equals_the_printed_formulas(module, maps):
     assert_close(module(maps), by_hand(module, maps))
-
-
-def test_settings_that_cannot_work_raise():
-    with pytest.raises(ConfigError, match="did you mean 'fcam'"):
-        ResNet(18, attention="fcan")
 
 
 @pytest.mark.parametrize(

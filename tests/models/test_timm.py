@@ -193,13 +193,6 @@ def test_names_that_timm_does_not_know_are_explained():
         TimmBackbone("conv.x")
 
 
-def test_without_timm_the_extra_is_named(monkeypatch):
-    # What Python itself puts there for "not to be imported".
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ConfigError, match=r"pip install 'vicinal\[timm\]'"):
-        TimmBackbone("conv")
-
-
 @pytest.mark.parametrize(
     ("name", "pooling", "size"),
     [

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models import EfficientNetLite, Identity, ResNet, load_pretrained
+from vicinal.models import Identity, ResNet, load_pretrained
 from vicinal.models.backbone import load_weights
 
 
@@ -82,15 +82,6 @@ def test_a_prefix_of_all_names_is_dropped_and_what_lies_beside_it_ignored(prefix
     assert all((value == 7).all() for value in model.state_dict().values())
 
 
-def test_tensors_that_no_file_has_may_be_missing():
-    lacking = weights()
-    del lacking["0.bias"]
-    model = network()
-    before = model[0].bias.clone()
-    load_weights(model, lacking, optional=(".bias",))
-    assert torch.equal(model[0].bias, before) and (model[0].weight == 7).all()
-
-
 def test_code_in_a_file_raises_and_is_not_run(tmp_path):
     class Harm:
         def __reduce__(self):
@@ -121,17 +112,6 @@ def test_a_file_without_names_raises(tmp_path):
     torch.save(torch.zeros(3), path)
     with pytest.raises(DataError, match="holds a Tensor, not tensors by name"):
         load_weights(network(), path)
-
-
-def test_pretrained_weights_come_by_path_and_drop_their_classifier(tmp_path, filled):
-    source = filled(EfficientNetLite()).state_dict()
-    torch.save(
-        {**source, "_fc.weight": torch.zeros(10, 1280), "_fc.bias": torch.zeros(10)},
-        tmp_path / "w.pth",
-    )
-    ours = EfficientNetLite()
-    load_pretrained(ours, tmp_path / "w.pth")
-    assert all(torch.equal(value, source[name]) for name, value in ours.state_dict().items())
 
 
 def test_weights_that_no_package_carries_name_the_file_to_fetch(monkeypatch, tmp_path):

@@ -102,6 +102,7 @@ def test_the_page_says_what_was_trained(reported):
         "validation recall@1",
         "One class had a single record &amp; was left out.",
         "3 files could not be read: &lt;b&gt;a.png&lt;/b&gt;",
+        '<b>0.900</b><i style="--part:0.9000"',
     ):
         assert text in reported.text, text
 

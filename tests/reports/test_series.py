@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from vicinal.reports.artifacts import POINTS, read_progress, recall_bars, thin
+from vicinal.reports.artifacts import POINTS, read_progress, thin
 
 
 @pytest.mark.parametrize("count", [1, 201, 5000])
@@ -82,12 +82,3 @@ def test_each_group_is_one_chart_and_the_losses_come_first():
         "share",
     ]
     assert len({chart["key"] for chart in found}) == len(found)
-
-
-def test_bars_are_shares_of_the_largest_and_what_was_not_measured_has_none():
-    rows = [{"name": "train", "recall@1": 0.4}, {"name": "test", "recall@1": 0.2}, {"name": "x"}]
-    bars = recall_bars(rows)
-    assert [(bar["text"], bar["part"]) for bar in bars] == [("0.400", 1.0), ("0.200", 0.5)]
-    assert recall_bars([]) == []
-    [zero] = recall_bars([{"name": "train", "recall@1": 0.0}, {"name": "test", "recall@1": None}])
-    assert (zero["name"], zero["part"]) == ("train", 0.0)

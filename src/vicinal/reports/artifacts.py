@@ -56,7 +56,7 @@ class Artifacts:
         map: records and their positions [m 2] in the plane.
         worst: rows of ``classes.json`` with records as ``examples``.
         confused: the same with two records as ``example``, or none.
-        diagnostics: rows of ``diagnostics.json``.
+        recalls: rows of ``diagnostics.json`` that have Recall@1.
         captions: how to read the charts of the method's scalars, by their keys.
         thresholds: the chart of pairs within each distance.
     """
@@ -67,7 +67,7 @@ class Artifacts:
     map: tuple[list[Record], np.ndarray] | None
     worst: Rows
     confused: Rows
-    diagnostics: Rows
+    recalls: Rows
     captions: dict[str, str]
     thresholds: dict[str, Any] | None
 
@@ -92,7 +92,11 @@ def read_artifacts(run: RunDirectory) -> Artifacts:
                 {**row, "example": [records[id] for id in row["example"] or () if records]}
                 for row in classes.get("confused", [])
             ],
-            (run.document("diagnostics") or {"rows": []})["rows"],
+            [
+                row
+                for row in (run.document("diagnostics") or {"rows": []})["rows"]
+                if row.get("recall@1") is not None
+            ],
             {f"scalar-{group}": str(text) for group, text in captions.items()},
             _thresholds(run.arrays("thresholds")),
         )
@@ -317,16 +321,3 @@ def thin(steps: Sequence[int], values: Sequence[float]) -> dict[str, list[float]
 def _short(values: np.ndarray) -> list[float]:
     """Five digits are more than a screen can show, and half the bytes of a double."""
     return [float(f"{value:.5g}") for value in values]
-
-
-def recall_bars(rows: Sequence[Mapping[str, Any]]) -> Rows:
-    """Bars of Recall@1 for the rows of ``diagnostics.json`` that have it: name, text, part of the
-    full width."""
-    values = {
-        row["name"]: float(row["recall@1"]) for row in rows if row.get("recall@1") is not None
-    }
-    full = max(values.values(), default=0.0) or 1.0
-    return [
-        {"name": name, "text": f"{value:.3f}", "part": max(value / full, 0.0)}
-        for name, value in values.items()
-    ]

@@ -21,7 +21,6 @@ from vicinal.reports.artifacts import (
     map_columns,
     read_artifacts,
     read_progress,
-    recall_bars,
 )
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
@@ -62,7 +61,6 @@ def render(run: RunDirectory) -> str:
             headline=headline(results) if measured else None,
             warning=warning(results) if measured else "",
             selected=selected,
-            recall_bars=recall_bars(artifacts.diagnostics),
             events=events,
             artifacts=artifacts,
             charts=[
