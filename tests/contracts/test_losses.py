@@ -32,6 +32,7 @@ from vicinal.tuples import Triplets
 ARGUMENTS = {"classes": 12, "dim": 3, "class_boundaries": 12}
 ANCHORED_ON_PROXIES = {"ProxyAnchorLoss"}  # one value for each class, not for each row
 ALSO_ON_PROXIES = {"PotentialFieldLoss"}  # one value for each row and then for each proxy
+WEIGHTS_ALIKE = {"ClusteringLoss", "RankedListLoss"}  # with a dial at 0
 POOLED = {
     "IntraPairVarianceLoss",
     "ThresholdConsistentMarginLoss",
@@ -148,6 +149,13 @@ def test_is_exported_and_documents_its_paper_and_its_arguments(kind):
     )
     assert len(set(own)) == len(own)
     assert {*own, *of_all} == {*inspect.signature(kind).parameters} <= {*arguments_of(kind)}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.__name__ not in WEIGHTS_ALIKE])
+def test_temperatures_and_scales_are_above_0(kind):
+    for name in {"temperature", "gamma", "gamma1", "gamma2", "scale"} & {*kind.__annotations__}:
+        with pytest.raises(ConfigError, match=rf"{name} must be above 0, got 0"):
+            inspect.unwrap(kind.__init__)(kind(**required(kind)), **required(kind), **{name: 0.0})
 
 
 def test_reductions_follow_torch(make, embeddings):
