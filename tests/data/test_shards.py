@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,21 @@ def test_a_folder_of_shards_is_read_in_place(shards):
     assert records.source.name(9) == "part-1.tar/a/009.png"
     assert set(records.splits) == {"train", "test"}  # by class
     assert len(open_path(shards / "part-0.tar").load()) == 8
+
+
+def test_several_labels_and_levels_come_out_again(write_pictures, tmp_path):
+    root = write_pictures("x/a+b/1.png", "x/a/1.png", "y/c/1.png")
+    several = Folder(str(root / "x"), separator="+").load()
+    pack(several, tmp_path / "several")
+    again = Shards(str(tmp_path / "several")).load()
+    assert again.classes == ("a", "b") and again.every.tolist() == several.every.tolist()
+    pack(Folder(str(root), hierarchy=("kind",)).load(), tmp_path / "levels")
+    levels = Shards(str(tmp_path / "levels"), separator="+", hierarchy=("kind",))
+    with pytest.raises(DataError, match="hierarchy groups classes"):
+        levels.load()
+    assert replace(levels, separator="").load().levels == {"kind": ("0", "1")}
+    with pytest.raises(DataError, match="unknown column 'genus'"):
+        replace(levels, hierarchy=("genus",)).load()
 
 
 def test_splits_are_those_of_the_names_and_labels_may_stand_in_json(tmp_path):

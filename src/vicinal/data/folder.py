@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vicinal.data.records import ImageFiles, Records, as_text
-from vicinal.data.splits import Labeled, grouped
+from vicinal.data.splits import Labeled, grouped, labels_in
 from vicinal.errors import DataError, few
 from vicinal.files import HEIC, read_arrays, write_arrays
 from vicinal.remote import cache_folder, listed, mirrored
@@ -120,7 +120,7 @@ class Folder(Labeled):
         given = [name.split("/")[0] for name in folders] if split else None
         source = ImageFiles(root, paths)
         parts = [name.split("/")[split:] for name in folders]
-        labels = self.separated([names[-1] for names in parts])
+        labels = [labels_in(names[-1], self.separator) for names in parts]
         records = self._records(
             root.resolve().name, source, labels, given, lambda row: str(root / paths[row])
         )

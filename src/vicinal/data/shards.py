@@ -27,10 +27,10 @@ from PIL import Image
 from vicinal.data.folder import cached, existing, is_image
 from vicinal.data.loader import in_threads
 from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of
-from vicinal.data.splits import SplitByClass, labels_in
+from vicinal.data.splits import Labeled, grouped, labels_in
 from vicinal.data.table import parquet, pyarrow_module
 from vicinal.data.transforms import ImageTransform, as_image
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.files import HEIC, REGION, decode, regular, sync_directory, write_atomically
 from vicinal.remote import cache_folder, part_of, streaming
 
@@ -72,7 +72,7 @@ class ShardImages(Source):
         return (_unpacked if path.suffix == ".parquet" else part_of)(path, first, length)
 
 
-class Shards(SplitByClass):
+class Shards(Labeled):
     """Images in tar files as WebDataset keeps them: ``KEY.jpg`` beside ``KEY.cls``, or ``KEY.json``
     with its label; or in a Parquet file's column of encoded images, as Hugging Face writes them.
 
@@ -90,8 +90,8 @@ class Shards(SplitByClass):
             expanded.
         label: the name of the label in ``KEY.json``, where there is no ``KEY.cls``, or the column.
 
-    >>> Shards("shards/", label="species", test=0.3)
-    Shards(path='shards/', test=0.3, order='random', seed=0, label='species')
+    >>> Shards("shards/", label="species", test=0.3)  # doctest: +ELLIPSIS
+    Shards(path='shards/', test=0.3, ..., separator='', hierarchy=(), label='species')
     """
 
     label: str = "label"
@@ -101,7 +101,9 @@ class Shards(SplitByClass):
         """Whether a folder holds shards and no class folders, or a file is such a shard."""
         if path.is_file():
             return path.suffix == ".tar" or (path.suffix == ".parquet" and any(_images_in(path)))
-        return bool(_shards_in(path)) and not any(each.is_dir() for each in path.iterdir())
+        shards = _shards_in(path)
+        flat = bool(shards) and not any(each.is_dir() for each in path.iterdir())
+        return flat and Shards.lies_in(shards[0])
 
     def load(self) -> Records:
         root = existing(self.path)
@@ -149,7 +151,10 @@ class Shards(SplitByClass):
                 f"{root} holds no image with a label. A sample is KEY.jpg and KEY.cls, or KEY.json."
             )
         splits = ["" if split is None else str(split) for split in columns.pop("split", [""])]
-        names = [*map(labels_in, columns.pop(self.label))]
+        names = [labels_in(cell, self.separator) for cell in columns.pop(self.label)]
+        if missing := set(self.hierarchy) - columns.keys():
+            raise DataError(f"{root}: {unknown('column', min(missing), columns)}")
+        above = {level: [*map(str, columns.pop(level))] for level in self.hierarchy}
         source = ShardImages(shards, np.concatenate(places), [*map(str, columns.pop("path"))])
         source.contents = np.concatenate(contents)
         numbers = {
@@ -157,7 +162,7 @@ class Shards(SplitByClass):
             for name, values in sorted(columns.items())
             if all(type(value) in (int, float) for value in values)  # of each row
         }
-        return self._records(
+        records = self._records(
             root.stem,
             source,
             names,
@@ -165,6 +170,7 @@ class Shards(SplitByClass):
             lambda row: str(shards[source.places[row, 0]]),
             numbers,
         )
+        return grouped(records, above)
 
 
 # -- their index, which is made once ---------------------------------------------------------------

@@ -71,18 +71,15 @@ class Labeled(SplitByClass, kw_only=True):
     separator: str = ""
     hierarchy: tuple[str, ...] = ()
 
-    def separated(self, labels: Sequence[str]) -> list[list[str]]:
-        """Return the labels that each text names."""
-        if not self.separator:
-            return [[label] for label in labels]
-        several = [label.split(self.separator) for label in labels]
-        return [[name.strip() for name in names if name.strip()] for names in several]
 
-
-def labels_in(cell: Any) -> list[str]:
-    """Return the labels that a cell holds: one, or a list of several."""
-    several = isinstance(cell, list | tuple | set | np.ndarray)
-    return [*map(str, cell)] if several else [str(cell)]
+def labels_in(cell: Any, separator: str = "") -> list[str]:
+    """Return the labels that a cell holds: a list of several, or a text of one, or of several with
+    a separator between."""
+    if isinstance(cell, list | tuple | set | np.ndarray):
+        return [*map(str, cell)]
+    if not separator:
+        return [str(cell)]
+    return [name.strip() for name in str(cell).split(separator) if name.strip()]
 
 
 def grouped(records: Records, levels: Mapping[str, Sequence[str]]) -> Records:

@@ -270,10 +270,11 @@ class _Tabular(Labeled):
         if texts is not None and label not in columns.cells:
             several = len(set(source.names)) < len(texts)  # of some picture
             labels = source.names if several else texts
-        elif np.ndim(next(iter(columns.cells.get(label, ())), "")):
-            labels = [*map(labels_in, columns.cells[label])]
         else:
-            labels = self.separated(columns.texts(label))
+            cells = columns.cells.get(label, ())
+            if not np.ndim(next(iter(cells), "")):
+                cells = columns.texts(label)
+            labels = [labels_in(cell, self.separator) for cell in cells]
         split = columns.named("split")
         splits = columns.texts(split) if split in columns.cells else None
         above = [name for name in self.hierarchy if name != label]

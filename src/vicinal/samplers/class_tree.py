@@ -97,24 +97,26 @@ class ClassTree:
         first = float(spreads.sum() / several.sum().clamp(min=1))
         shares = torch.arange(levels + 1, dtype=torch.float64) / levels
         thresholds = first + shares * (FARTHEST - first)
-        found = (classes, means.float(), spreads.float())
+        merges = _single_linkage(means.float()) if groups is None else torch.zeros(0, 4)
+        tree = cls(classes, means.float(), spreads.float(), thresholds.float(), merges)
         if groups is None:
-            return cls(*found, thresholds.float(), _single_linkage(means.float()))
-        one = torch.zeros_like(classes).scatter_(0, numbers, torch.arange(len(numbers)))
-        tree = cls(*found, thresholds.float(), torch.zeros(0, 4), groups.cpu()[one])
-        return replace(tree, thresholds=tree.mean_distances(first))
+            return tree
+        of_class = groups.new_zeros(len(classes), groups.shape[1]).cpu()
+        tree = replace(tree, groups=of_class.index_put_((numbers,), groups.cpu()))
+        apart = tree.mean_distances(of_class).clamp(min=first).cummax(dim=0).values
+        return replace(tree, thresholds=apart.float())
 
-    def mean_distances(self, least: float) -> Float[Tensor, "levels"]:
-        """Return the mean d of classes that meet at each level of a given hierarchy; it is at least
-        ``least``, and does not fall."""
-        every = torch.arange(len(self.classes))
-        sums = torch.zeros(2, int(self.levels().max()) + 1, dtype=torch.float64)
+    def mean_distances(self, groups: Int[Tensor, "c h"]) -> Float[Tensor, "levels"]:
+        """Return the mean d of classes that meet at each level of a given hierarchy."""
+        every = torch.arange(len(groups))
+        sums = torch.zeros(groups.shape[1] + 1, dtype=torch.float64)
+        counts = torch.zeros_like(sums)
         for place, far in zip(torch.split(every, CLASSES), self.apart(every), strict=True):
-            other = far.isfinite()
-            level = self.levels_between(place, every)[other].long()
-            for row, weights in zip(sums, (far[other], torch.ones(len(level))), strict=True):
-                row += level.bincount(weights.double(), minlength=len(row))
-        return (sums[0] / sums[1].clamp(min=1)).clamp(min=least).cummax(0).values.float()
+            level = self.levels_between(place, every).flatten().long()
+            apart = far.flatten().double()
+            sums += level.bincount(apart.nan_to_num(posinf=0.0), len(sums))
+            counts += level.bincount(apart.isfinite().double(), len(sums))
+        return sums / counts.clamp(min=1)
 
     def levels_between(
         self, places: Integer[Tensor, "k"], others: Integer[Tensor, "m"]

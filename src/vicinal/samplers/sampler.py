@@ -732,4 +732,4 @@ def _closed_walks(
 
 def fillable(labels: Labels, samples: int = FEWEST) -> int:
     """Return how many classes have so many samples."""
-    return int((np.unique(np.asarray(labels), return_counts=True)[1] >= samples).sum())
+    return len(Members(np.asarray(labels), least=samples))
