@@ -3,6 +3,8 @@ and memory of each.
 
     python benchmarks/million.py                # 1,000,000 x 512; about 8 GB of disk below --folder
     python benchmarks/million.py --rows 100000 --write
+    python benchmarks/million.py --pictures         # a folder of 1,000,000 small pictures instead:
+                                                    # start of training, embedding, evaluation
 
 Each command is a process of its own, which may allocate at most 4 GiB (RLIMIT_DATA: what is mapped
 from files does not count, for the system takes such pages back when it needs them). Resident memory
@@ -30,6 +32,19 @@ from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.overview import collection_map
 
 print(len(collection_map(CollectionDirectory.open(sys.argv[1]).snapshot()).ids), "points")
+"""
+START = """import sys, time
+from vicinal.training.trainer import Trainer
+begun = time.perf_counter()
+
+def stop(self):
+    print(f"training starts after {time.perf_counter() - begun:.1f} s, "
+          f"{time.process_time():.1f} s of a processor", flush=True)
+    raise SystemExit(0)
+
+Trainer.train = stop
+from vicinal.cli.main import run
+run()
 """
 
 
@@ -60,6 +75,48 @@ def write_data(path: Path, rows: int, seed: int = 0) -> None:
         )
         features[start : start + 10_000] = part
     np.savez(path, features=features, labels=labels)
+
+
+def write_pictures(folder: Path, rows: int) -> None:
+    """Small pictures of up to 1,000 classes, of each class one file under many names."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    classes = min(1000, rows // 10)
+    for label in range(classes):
+        place = folder / f"class{label:04d}"
+        place.mkdir(parents=True)
+        pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        first = place / "0.jpg"
+        Image.fromarray(pixels).save(first)
+        for number in range(1, rows // classes):
+            os.link(first, place / f"{number}.jpg")
+
+
+def picture_steps(folder: Path, rows: int, vicinal: list[str]) -> dict[str, list[str]]:
+    """Return the commands over a folder of pictures: what they hold is the first process's memory,
+    not that of workers."""
+    pictures = folder / "pictures"
+    tiny = "transform.size=16 model.widths=[8] model.dim=64 training.steps=1 training.resident=off"
+    small = ["train", "images_from_scratch", *tiny.split(), "evaluation.artifacts=false"]
+    if not pictures.exists():
+        write_pictures(folder / "few", 1000)
+        made = [f"data={folder / 'few'}", "--run", str(folder / "run")]
+        quiet: dict = {"cwd": ROOT, "stdout": subprocess.DEVNULL}
+        subprocess.run([*vicinal, *small, *made], check=True, **quiet)
+        write_pictures(pictures, rows)
+        time.sleep(2)  # files of this second count as still being written
+    start = [sys.executable, "-c", START, *small, f"data={pictures}", "--run"]
+    embed = [*vicinal, "embed", str(folder / "run"), str(pictures), "--out"]
+    scores = ["--data", str(folder / "ray"), "--split", "all", "--no-clustering"]
+    return {
+        "start": [*start, str(folder / "first")],
+        "start again": [*start, str(folder / "second")],
+        "embed": [*embed, str(folder / "embedded")],
+        "embed on Ray": [*embed, str(folder / "ray"), "--ray", "2"],
+        "evaluate": [*vicinal, "evaluate", str(folder / "run"), *scores],
+    }
 
 
 def measured(words: list[str]) -> Cost:
@@ -103,9 +160,8 @@ def main() -> None:
         type=Path,
         help="where to work; by default a temporary folder, removed afterwards",
     )
-    parser.add_argument(
-        "--only", default="index,search,search a label,dedupe,map", help="steps, with commas"
-    )
+    parser.add_argument("--only", help="steps, with commas; by default all")
+    parser.add_argument("--pictures", action="store_true", help="a folder of pictures instead")
     parser.add_argument(
         "--write", action="store_true", help="write the table into docs/benchmarks.md"
     )
@@ -117,7 +173,7 @@ def main() -> None:
     run = folder / "run"
     data = folder / "data.npz"
     query = folder / "query.npz"
-    if not run.exists():
+    if not run.exists() and not options.pictures:
         write_data(data, options.rows)
         write_data(folder / "small.npz", 2000, seed=1)
         write_data(query, 200, seed=2)
@@ -147,17 +203,23 @@ def main() -> None:
         "dedupe": [*vicinal, "dedupe", str(run), "--embeddings", "--distance", "0.1"],
         "map": [sys.executable, "-c", MAP, str(run / "collection")],
     }
+    what = f"{options.rows:,} x {DIM}"
+    if options.pictures:
+        steps = picture_steps(folder, options.rows, vicinal)
+        what = f"{options.rows:,} pictures"
     lines = [
-        f"| {options.rows:,} x {DIM} | time | allocated | resident, with mapped files | |",
+        f"| {what} | time | allocated | resident, with mapped files | |",
         "|---|---|---|---|---|",
     ]
-    for name in options.only.split(","):
+    for name in options.only.split(",") if options.only else steps:
         cost = measured(steps[name])
         said = next(
             (
                 line
                 for line in cost.output.splitlines()[::-1]
-                if "groups:" in line or "points" in line
+                if any(
+                    word in line for word in ("groups:", "points", "training starts", "embeddings:")
+                )
             ),
             "",
         )
