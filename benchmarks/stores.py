@@ -142,7 +142,7 @@ def faiss(kind: str, folder: Path, vectors, classes: int) -> Search:
 
 def milvus(kind: str, folder: Path, vectors, classes: int) -> Search:
     from vicinal.retrieval.items import Item
-    from vicinal.retrieval.milvus import MilvusStore
+    from vicinal.retrieval.stores import MilvusStore
 
     store = MilvusStore(f"{folder}/store.db", "bench", kind)
     items = (Item(row, str(row), str(row % classes)) for row in range(len(vectors)))

@@ -29,7 +29,7 @@ from vicinal.models import EfficientNetLite, Embedder, Identity, TextEncoder, lo
 from vicinal.models.libraries import TimmBackbone
 from vicinal.retrieval.asking import open_graph
 from vicinal.retrieval.export import to_onnx
-from vicinal.retrieval.milvus import MilvusStore
+from vicinal.retrieval.stores import LanceStore, MilvusStore
 from vicinal.training.trackers import check_trackers
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +82,7 @@ NEEDS = {
         lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False),
     ),
     "milvus": ("pymilvus", lambda: MilvusStore("milvus.db", "x")),
+    "lance": ("lancedb", lambda: LanceStore("birds.lance", "x")),
     "ray": ("ray", lambda: ExitStack().enter_context(ray_cluster())),
     **{
         name: (name, partial(check_trackers, [name])) for name in ("tensorboard", "mlflow", "wandb")
@@ -146,6 +147,7 @@ LACKING = {
     "onnx": ["export", "demo"],
     "serve": ["serve", "demo"],
     "milvus": ["index", "demo", "--store", "milvus.db"],
+    "lance": ["index", "demo", "--store", "birds.lance"],
     "wandb": ["train", "glyphs", "training.trackers=wandb", "--run", "other"],
 }
 # Each as `python -m vicinal` would do it, but torch is imported once.

@@ -221,3 +221,62 @@ def test_rows_of_length_1_are_multiplied_where_they_lie(collect):
     snapshot = collect(rows / np.linalg.norm(rows, axis=1, keepdims=True), [None] * 1000)
     snapshot.search(np.array(snapshot.vectors[:1]), 3)
     assert snapshot._gallery.proposal.rows.data_ptr() == snapshot.vectors.ctypes.data
+
+
+@pytest.fixture
+def compacted(collect, monkeypatch):
+    """Classes of 30 rows, and the same rows without bits; a batch is compared with all rows."""
+    monkeypatch.setattr(module, "_LARGE", 500)
+    monkeypatch.setattr(module, "_LEAST", 40)
+    monkeypatch.setattr(module, "_SAMPLE", 20)
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.standard_normal((40, 70)), 30, axis=0)
+    rows += 0.5 * rng.standard_normal(rows.shape)
+    return collect(rows, ["ab"[row % 2] for row in range(len(rows))])
+
+
+def found(snapshot, vectors, k, **settings):
+    return [
+        [(match.item.id, round(match.distance, 4)) for match in near]
+        for vector in vectors
+        for near in snapshot.search(vector[None], k, **settings)
+    ]
+
+
+def test_bits_of_a_large_collection_propose_what_exact_search_finds(compacted):
+    asked = np.array(compacted.vectors[::100])
+    settings = [{}, {"where": {"label": "a"}, "exclude": [4, 6]}]
+    exact = [found(compacted, asked, 10, **setting) for setting in settings]
+    far = found(compacted, asked[:1], len(compacted))
+    assert compacted.compact() >= 0.99 and compacted.compact() == compacted._bits.recall
+    assert 40 <= compacted._bits.count <= 60
+    assert [found(compacted, asked, 10, **setting) for setting in settings] == exact
+    assert found(compacted, asked[:1], 300) == [far[0][:300]], "more are proposed where k is large"
+    again = CollectionDirectory.open(compacted.folder.parent).snapshot()
+    assert again._bits.count == compacted._bits.count
+    assert found(again, asked, 10) == exact[0]
+
+
+def test_equal_rows_are_no_more_proposals_and_come_by_id(compacted, collect):
+    compacted.compact()
+    rows = np.array(compacted.vectors)
+    rows[100:700] = rows[100]
+    snapshot = collect(rows, [None] * len(rows))
+    bits = module.Bits.of(snapshot.vectors)
+    bits.count = 40
+    assert bits.proposed(rows[100], 10, np.zeros(len(rows), bool)).tolist() == [*range(100, 140)]
+
+
+def test_vectors_that_bits_do_not_order_are_compared_whole(collect, monkeypatch):
+    monkeypatch.setattr(module, "_LARGE", 500)
+    rows = np.random.default_rng(0).standard_normal((600, 2))
+    snapshot = collect(rows, [None] * len(rows))
+    assert snapshot.compact() is None and snapshot._bits is None
+
+
+def test_bits_of_other_rows_are_told(compacted):
+    compacted.compact()
+    np.save(compacted.folder / module.BITS, np.zeros((2, 7), np.uint64))
+    again = CollectionDirectory.open(compacted.folder.parent).snapshot()
+    with pytest.raises(RunError, match="does not fit"):
+        again.search(np.zeros((1, 70)), 1)

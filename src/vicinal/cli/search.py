@@ -61,7 +61,7 @@ def index(
         split: For data with splits: train, validation, test, or all.
         images: Folder that a table's paths are relative to, or the images of feature vectors.
         remove: Remove this source from the collection.
-        store: Keep a copy in Milvus: a file (milvus.db) or URL.
+        store: Keep a copy in Milvus (milvus.db or a URL) or LanceDB (birds.lance or s3://...).
         skip_corrupt: Leave unreadable images out instead of stopping.
         device: auto, cpu or cuda.
         batch_size: Rows at a time.
@@ -147,7 +147,7 @@ def search(
         thresholds: Report `no match` beyond the distances that `vicinal calibrate` wrote.
         format: table or json.
         collection: Where the collection is. Default: RUN/collection.
-        store: The Milvus file or URL to search in. Default: the collection's own vectors.
+        store: The store to search in. Default: the collection's own vectors.
         graph: Embed by this graph of RUN/export: onnx, float16, int8 or openvino. Default: onnx if
             it is there, else torch.
         device: auto, cpu or cuda.
@@ -298,7 +298,7 @@ def serve(
         host: Address to listen at; 127.0.0.1 is this machine alone.
         port: Port to listen at; 0 takes any that is free.
         allow_host: Another host name that browsers may use.
-        store: The Milvus file or URL to search in. Default: the collection's own vectors.
+        store: The store to search in. Default: the collection's own vectors.
         graph: Embed uploads by this graph of RUN/export: onnx, float16, int8 or openvino. Default:
             by torch.
         device: Where torch embeds: auto, cpu or cuda.

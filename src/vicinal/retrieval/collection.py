@@ -35,16 +35,18 @@ from vicinal.files import (
     check_links,
     decoding,
     read_array,
+    read_arrays,
     read_image,
     read_object,
     regular,
     sync_directory,
+    write_arrays,
     write_atomically,
     write_json,
     write_text,
 )
 from vicinal.retrieval.items import Access, Item, Place, Queries, Where
-from vicinal.retrieval.milvus import MilvusStore, open_store
+from vicinal.retrieval.stores import Store, open_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 if TYPE_CHECKING:
@@ -59,10 +61,19 @@ POINTER = "current.json"
 ABOUT = "about.json"
 ITEMS = "items.jsonl"
 VECTORS = "vectors.npy"
+BITS = "bits.npy"
+BITS_ABOUT = "bits.npz"  # written last
 _LOCK = ".lock"
 _AGAIN = "Remove the collection and index again."
 _BLOCK = 4096  # rows that are written at a time
 _CHUNK_BYTES = 2**26  # of products at a time
+_LARGE = 200_000  # rows, from which on bits propose
+_SAMPLE = 200  # queries by which it is found how many they have to propose
+_NEAREST = 10
+_ENOUGH = 0.995  # of the nearest that are to be found
+_LEAST = 1000  # rows proposed
+_MOST = 1 / 20  # of the rows; beyond, all are compared
+_BATCH = 16  # queries, from which on one product with all rows takes no longer
 _NONE = Access()
 
 
@@ -100,6 +111,57 @@ class Lines(Sequence[Item]):
         return self._held[row]
 
 
+class Bits:
+    """A bit for each number of each vector: whether it lies above the mean of its dimension. In few
+    of them a vector differs from those near to it.
+
+    Args:
+        mean: of each dimension.
+        columns: 64 dimensions of all rows each.
+        count: rows proposed, for up to ten neighbors.
+        recall: share of the ten nearest of a sample that are among them.
+    """
+
+    def __init__(
+        self, mean: np.ndarray, columns: np.ndarray, count: int = 0, recall: float = 0.0
+    ) -> None:
+        self.mean = mean
+        self.columns = columns
+        self.count = int(count)
+        self.recall = float(recall)
+
+    @classmethod
+    def of(cls, vectors: Float[np.ndarray, "n d"]) -> "Bits":
+        blocks = np.split(vectors, range(_BLOCK, len(vectors), _BLOCK))
+        mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / len(vectors)
+        return cls(mean, np.concatenate([_packed(block > mean) for block in blocks], axis=1))
+
+    def differing(self, query: Float[np.ndarray, "d"]) -> Int[np.ndarray, "n"]:
+        """Count the bits in which each row differs."""
+        found = np.zeros(self.columns.shape[1], np.uint16)
+        for column, word in zip(self.columns, _packed(query[None] > self.mean), strict=True):
+            found += np.bitwise_count(column ^ word)
+        return found
+
+    def proposed(
+        self, query: Float[np.ndarray, "d"], k: int, hidden: Bool[np.ndarray, "n"]
+    ) -> Int[np.ndarray, "m"]:
+        """Return the rows that may be among the ``k`` nearest, ascending."""
+        far = self.differing(query)
+        far[hidden] = np.iinfo(far.dtype).max
+        count = min(len(far), max(1, k // _NEAREST) * self.count)
+        limit = np.partition(far, count - 1)[count - 1]
+        less = np.flatnonzero(far < limit)
+        equal = np.flatnonzero(far == limit)[: count - len(less)]
+        return np.sort(np.concatenate([less, equal]))
+
+
+def _packed(bits: Bool[np.ndarray, "n d"]) -> Int[np.ndarray, "w n"]:
+    octets = np.packbits(bits, axis=1)
+    padded = np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8)))
+    return np.ascontiguousarray(padded.view(np.uint64).T)
+
+
 class Snapshot:
     """One generation of a collection; nothing of it changes while it is held. Any thread may ask
     it.
@@ -126,7 +188,7 @@ class Snapshot:
         items: Sequence[Item],
         vectors: Float[np.ndarray, "n d"],
         access: Access,
-        engine: MilvusStore | None = None,
+        engine: Store | None = None,
     ) -> None:
         self.folder = folder
         self.about = about
@@ -300,16 +362,18 @@ class Snapshot:
         queries = np.array(vectors, dtype=np.float32)
         if not np.isfinite(queries).all():
             raise DataError("queries must be finite, but hold NaN or infinity. Check the model.")
-        hidden = np.ones(len(self), bool)
-        hidden[self.rows(where or {})] = False
+        hidden = np.full(len(self), bool(where))
+        if where:
+            hidden[self.rows(where)] = False
         if self._engine is not None:
             found = self._engine.search(vectors, k, where=where or {}, exclude=exclude)
             return [[Match(self.item(id), far) for id, far in pairs] for pairs in found]
         if not k:
             return [[] for _ in queries]
         hidden[self._rows_with(exclude)] = True
-        if self.metric == "euclidean" and "torch" not in sys.modules:
-            ids, distances = self._without_torch(queries, k, hidden)
+        bits = self._bits if len(queries) < _BATCH else None
+        if bits or (self.metric == "euclidean" and "torch" not in sys.modules):
+            ids, distances = self._without_torch(queries, k, hidden, bits)
         else:
             import torch
 
@@ -323,20 +387,59 @@ class Snapshot:
         ]
 
     def _without_torch(
-        self, queries: Queries, k: int, hidden: Bool[np.ndarray, "n"]
+        self, queries: Queries, k: int, hidden: Bool[np.ndarray, "n"], bits: Bits | None
     ) -> tuple[Int[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
-        """Find rows and distances by differences in float64; of few queries this takes less time
-        than to import torch."""
-        blocks = np.split(self.vectors, range(_BLOCK, len(self), _BLOCK))
-        far = np.array(
-            [
-                np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
-                for query in queries.astype(np.float64)
-            ]
-        )
-        far[:, hidden] = np.inf
-        ids = far.argsort(axis=1, kind="stable")[:, :k]
-        return ids, np.take_along_axis(far, ids, 1).astype(np.float32)
+        """Find rows and distances by differences in float64, from all rows or those that bits
+        propose; of few queries this takes less time than to import torch."""
+        ids = np.empty((len(queries), k), np.int64)
+        distances = np.empty((len(queries), k), np.float32)
+        for place, query in enumerate(queries.astype(np.float64)):
+            rows = np.arange(len(self)) if bits is None else bits.proposed(query, k, hidden)
+            vectors = self.vectors if bits is None else self.vectors[rows]
+            blocks = np.split(vectors, range(_BLOCK, len(rows), _BLOCK))
+            far = np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
+            far[hidden[rows]] = np.inf
+            order = far.argsort(kind="stable")[:k]
+            ids[place] = rows[order]
+            distances[place] = far[order]
+        return ids, distances
+
+    @cached_property
+    def _bits(self) -> Bits | None:
+        if not (self.folder / BITS_ABOUT).exists():
+            return None
+        with decoding(self.folder, _AGAIN):
+            found = Bits(
+                columns=read_array(self.folder / BITS), **read_arrays(self.folder / BITS_ABOUT)
+            )
+            if found.columns.shape != (-(-self.dim // 64), len(self)):
+                raise ValueError(f"{BITS} does not fit {ITEMS}")
+            return found
+
+    def compact(self) -> float | None:
+        """Write bits of a large collection, by which a search takes a fraction of its time and
+        memory; return the share of the nearest that it finds, None where all rows are compared."""
+        if len(self) < _LARGE or self.metric != "euclidean" or self._bits is not None:
+            return self._bits and self._bits.recall
+        del self._bits
+        sample = drawn(len(self), _SAMPLE)
+        hidden = [self.items[row].id for row in sample]
+        queries = np.array(self.vectors[sample])
+        exact = self.search(queries, _NEAREST, exclude=hidden)
+        bits = Bits.of(self.vectors)
+        ranks = list[int]()
+        for query, near in zip(queries, exact, strict=True):
+            far = bits.differing(query)
+            rows = self._rows_with([match.item.id for match in near])
+            ranks += [np.count_nonzero(far <= far[row]) for row in rows]
+        count = max(_LEAST, int(np.quantile(ranks, _ENOUGH, method="higher")))
+        if count > _MOST * len(self):
+            return None
+        recall = np.mean(np.array(ranks) <= count)
+        write_atomically(self.folder / BITS, lambda file: np.save(file, bits.columns))
+        about = {"mean": bits.mean, "count": np.array(count), "recall": recall}
+        write_arrays(self.folder / BITS_ABOUT, about)
+        return float(recall)
 
     @cached_property
     def _gallery(self) -> "Gallery":

@@ -41,7 +41,7 @@ from vicinal.retrieval.collection import (
 )
 from vicinal.retrieval.items import Place
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
-from vicinal.retrieval.milvus import absolute_address, open_store, write_store
+from vicinal.retrieval.stores import absolute_address, open_store, write_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 _NAMED = 10  # unreadable items that an error names
@@ -105,7 +105,7 @@ def index(
         workers: processes that read images ahead.
         ray: workers of a Ray cluster that read and embed instead of this process; None for none.
         skip_corrupt: leave out what cannot be read, instead of raising in the end.
-        store: folder or URL of Milvus, which then has a copy.
+        store: address of Milvus or LanceDB, which then has a copy.
         collection: its folder; by default ``RUN/collection``.
         device: where to embed; by default the CPU.
     """
@@ -195,6 +195,7 @@ def index(
         shutil.rmtree(vectors.path, ignore_errors=True)  # its vectors are in a generation now
         was, now = ({item.id: item.digest for item in each} for each in (old, items))
         snapshot = held.snapshot()
+        compact = snapshot.compact()
         return Indexed(
             snapshot.generation,
             len(items),
@@ -203,7 +204,7 @@ def index(
             replaced=sum(now[id] != was[id] for id in now.keys() & was.keys()),
             removed=len(was.keys() - now.keys()),
             unreadable=unreadable,
-            recall=_recall(snapshot),
+            recall=_recall(snapshot) or compact,
         )
 
 
@@ -262,11 +263,13 @@ def _recall(snapshot: Snapshot) -> float | None:
     kept = snapshot.about.get("store")
     if kept is None or kept["index"] == "FLAT":
         return None
-    queries = np.array(snapshot.vectors[drawn(len(snapshot), _RECALL_QUERIES)])
-    exact = snapshot.search(queries, _RECALL_K)
+    rows = drawn(len(snapshot), min(_RECALL_QUERIES, len(snapshot) // 2))
+    queries = np.array(snapshot.vectors[rows])
+    others = [snapshot.items[row].id for row in rows]
+    exact = snapshot.search(queries, _RECALL_K, exclude=others)
     store = open_store(kept["address"], kept)
-    with closing(store.client):
-        found = store.search(queries, _RECALL_K, where={})
+    with closing(store):
+        found = store.search(queries, _RECALL_K, where={}, exclude=others)
     hits = sum(
         len({id for id, _ in near} & {match.item.id for match in true})
         for near, true in zip(found, exact, strict=True)

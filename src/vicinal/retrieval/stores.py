@@ -1,14 +1,16 @@
-"""Milvus: embedded in a local folder, or a cluster behind a URL, by one address.
+"""Engines beside a collection: Milvus, embedded in a local folder or a cluster behind a URL, and
+LanceDB, in a folder or an object store.
 
 The collection's folder is the record: items and vectors of every generation, for any engine.
-Milvus holds a copy with labels and metadata, and answers searches from it: a table for each
+An engine holds a copy with labels and metadata, and answers searches from it: a table for each
 generation, so that a reader of one sees it unchanged while the next is written beside it.
 """
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -23,9 +25,13 @@ from vicinal.retrieval.items import Item, Queries, Where
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
 # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
 _BATCH = 500
-_MANY = 100_000  # rows, from which on a graph is searched instead of all of them
+_MANY = 100_000  # rows, from which on some of them are searched
 _GRAPH = {"M": 16, "efConstruction": 200}
 _EFFORT = 128  # candidates that a search of the graph keeps
+_LANCE_BATCH = 10_000  # rows
+_CELLS = 64  # nearest ones that are searched, of as many as the root of the rows
+_REFINED = 8  # rows compared by their float32 numbers, for each neighbor asked for
+Found = list[list[tuple[int, float]]]  # ids and distances, nearest first
 
 
 class MilvusStore:
@@ -40,10 +46,25 @@ class MilvusStore:
     """
 
     def __init__(self, address: str, table: str, index: str = "FLAT") -> None:
-        self.address = address
         self.table = table
         self.index = index
         self.client = _connected(address)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def tables(self) -> list[str]:
+        found: list[str] = self.client.list_collections()
+        return found
+
+    def drop(self, table: str) -> None:
+        self.client.drop_collection(table)
+
+    @cached_property
+    def _loaded(self) -> Any:
+        """The client; a reopened store does not load a table by itself."""
+        self.client.load_collection(self.table)
+        return self.client
 
     def write(
         self, items: Iterable[Item], vectors: Iterable[Float[np.ndarray, "d"]], dim: int
@@ -74,15 +95,14 @@ class MilvusStore:
         while some := list(islice(rows, _BATCH)):
             self.client.insert(self.table, some)
         self.client.flush(self.table)  # unflushed rows are searched one by one
-        self.client.load_collection(self.table)
 
     def search(
         self, queries: Queries, k: int, *, where: Where, exclude: Collection[int] = ()
-    ) -> list[list[tuple[int, float]]]:
+    ) -> Found:
         """Find ids and distances of the nearest, to the float32 precision of the engine and the
         recall of its index; equal distances by the lower id."""
         effort = {"ef": max(k, _EFFORT)} if self.index == "HNSW" else {}
-        found = self.client.search(
+        found = self._loaded.search(
             self.table,
             np.asarray(queries, np.float32).tolist(),
             _filter(where, exclude),
@@ -90,11 +110,105 @@ class MilvusStore:
             output_fields=["id"],
             search_params={"metric_type": "L2", "params": effort},
         )
-        by_distance = (
-            sorted((max(0.0, hit["distance"]) ** 0.5, int(hit["entity"]["id"])) for hit in near)
-            for near in found  # distances are squared
+        return [_ordered((hit["entity"]["id"], hit["distance"]) for hit in near) for near in found]
+
+
+class LanceStore:
+    """A table of vectors in LanceDB, as `MilvusStore` is one; any number of processes may search.
+
+    Args:
+        address: a folder, or the URL of one in an object store, whose credentials are the
+            environment's.
+        index: ``"FLAT"`` looks at everything; ``"IVF_SQ"`` at bytes in the nearest cells, then at
+            the float32 numbers of the best.
+    """
+
+    def __init__(self, address: str, table: str, index: str = "FLAT") -> None:
+        self.table = table
+        self.index = index
+        self._lance = package("lancedb", "lance")
+        try:
+            self._database = self._lance.connect(address)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RunError(
+                f"the LanceDB store {address} cannot be opened: {error}. Check address and rights."
+            ) from error
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    def tables(self) -> list[str]:
+        found: list[str] = self._database.list_tables(limit=_LANCE_BATCH).tables
+        return found
+
+    def drop(self, table: str) -> None:
+        self._database.drop_table(table)
+
+    @cached_property
+    def _opened(self) -> Any:
+        return self._database.open_table(self.table)
+
+    def write(
+        self, items: Iterable[Item], vectors: Iterable[Float[np.ndarray, "d"]], dim: int
+    ) -> None:
+        """Make the table anew, with its indexes."""
+        import pyarrow as pa
+        from lancedb.index import IvfSq, LabelList
+
+        schema = pa.schema(
+            {
+                "id": pa.int64(),
+                "attributes": pa.list_(pa.string()),
+                "vector": pa.list_(pa.float32(), dim),
+            }
         )
-        return [[(id, distance) for distance, id in near] for near in by_distance]
+        pairs = zip(items, vectors, strict=True)
+
+        def batches() -> Iterator[Any]:
+            while some := list(islice(pairs, _LANCE_BATCH)):
+                numbers = np.stack([vector for _, vector in some]).astype(np.float32)
+                columns = [
+                    pa.array([item.id for item, _ in some]),
+                    pa.array([_pairs(item.attributes) for item, _ in some]),
+                    pa.FixedSizeListArray.from_arrays(numbers.reshape(-1), dim),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        table = self._database.create_table(self.table, batches(), schema=schema, mode="overwrite")
+        if self.index != "FLAT":
+            table.create_index("vector", config=IvfSq(distance_type="l2"))
+            table.create_index("attributes", config=LabelList())
+
+    def search(
+        self, queries: Queries, k: int, *, where: Where, exclude: Collection[int] = ()
+    ) -> Found:
+        """Find as `MilvusStore.search` does."""
+        parts = [f"id NOT IN ({', '.join(map(str, sorted(exclude)))})"] if exclude else []
+        quoted = (each.replace("'", "''") for each in _pairs(where))
+        parts += (f"array_has(attributes, '{each}')" for each in quoted)
+        found = []
+        for query in queries:
+            asked = self._opened.search(np.asarray(query, np.float32)).distance_type("l2")
+            if parts:
+                asked = asked.where(" AND ".join(parts), prefilter=True)
+            if self.index != "FLAT":  # more cells where a filter leaves too few rows in these
+                asked = asked.minimum_nprobes(_CELLS).maximum_nprobes(0).refine_factor(_REFINED)
+            columns = asked.select(["id", "_distance"]).limit(k).to_arrow().to_pydict()
+            found.append(_ordered(zip(columns["id"], columns["_distance"], strict=True)))
+        return found
+
+
+Store = MilvusStore | LanceStore
+
+
+def _ordered(found: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Order ids by squared distances, and by id where these are equal; return the distances."""
+    by_distance = sorted((max(0.0, squared) ** 0.5, int(id)) for id, squared in found)
+    return [(id, distance) for distance, id in by_distance]
+
+
+def _pairs(attributes: Where) -> list[str]:
+    return [json.dumps(pair, ensure_ascii=False) for pair in attributes.items()]
 
 
 def _filter(where: Where, exclude: Collection[int]) -> str:
@@ -139,7 +253,15 @@ def absolute_address(address: str) -> str:
     return address if is_url(address) else str(Path(address).absolute())
 
 
-def open_store(address: str, store: Mapping[str, Any] | None) -> MilvusStore:
+def _is_lance(address: str) -> bool:
+    return address.endswith("lance") or address.startswith(("s3://", "gs://", "az://"))
+
+
+def _store(address: str, table: str, index: str) -> Store:
+    return (LanceStore if _is_lance(address) else MilvusStore)(address, table, index)
+
+
+def open_store(address: str, store: Mapping[str, Any] | None) -> Store:
     """Open the table of a generation in the engine that the user names, where it is kept in it.
 
     A collection could come from somebody else, so no address in it is asked that is not named.
@@ -150,11 +272,10 @@ def open_store(address: str, store: Mapping[str, Any] | None) -> MilvusStore:
             f"this collection is kept in {kept}, not in {address}. Index it there with --store "
             f"{address}."
         )
-    found = MilvusStore(kept, str(store["table"]), store["index"])
-    if not found.client.has_collection(found.table):
-        found.client.close()
+    found = _store(kept, str(store["table"]), store["index"])
+    if found.table not in found.tables():
+        found.close()
         raise RunError(f"{kept} has no table {found.table}. Index again with --store {kept}.")
-    found.client.load_collection(found.table)  # a reopened store does not load by itself
     return found
 
 
@@ -170,11 +291,13 @@ def write_store(
     of it. The table of the generation before stays, which has readers still."""
     prefix = f"vicinal_{sha256(str(collection.resolve()).encode()).hexdigest()[:16]}_"
     table = f"{prefix}{number}"
-    index = "FLAT" if len(items) < _MANY else "HNSW"
-    store = MilvusStore(absolute_address(address), table, index)
-    with closing(store.client):
-        for other in store.client.list_collections():
+    address = absolute_address(address)
+    many = "IVF_SQ" if _is_lance(address) else "HNSW"
+    index = "FLAT" if len(items) < _MANY else many
+    store = _store(address, table, index)
+    with closing(store):
+        for other in store.tables():
             if other.startswith(prefix) and other != f"{prefix}{number - 1}":
-                store.client.drop_collection(other)
+                store.drop(other)
         store.write(items, vectors, dim)
-    return {"address": absolute_address(address), "table": table, "index": index}
+    return {"address": address, "table": table, "index": index}

@@ -1,5 +1,5 @@
-"""Milvus behind the same interface: generations beside each other, filters, restarts, one process
-at a time."""
+"""Milvus and LanceDB behind the same interface: generations beside each other, filters, restarts;
+of the embedded Milvus one process at a time."""
 
 import socket
 import subprocess
@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from vicinal.errors import RunError
-from vicinal.retrieval import milvus as module
+from vicinal.retrieval import stores as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import index
 from vicinal.retrieval.items import Item
-from vicinal.retrieval.milvus import MilvusStore, _filter, open_store
+from vicinal.retrieval.stores import MilvusStore, _filter, open_store, write_store
 
 pytest.importorskip("milvus_lite")
+pytest.importorskip("lancedb")
 pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which are not ours to mend
 
 COUNT = 60
@@ -46,7 +47,7 @@ def opened(address):
 
     yield make
     for table in tables:
-        table.client.close()
+        table.close()
 
 
 def reopened(address):
@@ -61,7 +62,7 @@ def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(
     first = opened()
     write(first, range(20))
     write(first, range(30, 50))
-    first.client.close()
+    first.close()
     found = reopened(address).search(VECTORS[[35]], COUNT, where={})
     assert sorted(ids(found)[0]) == list(range(30, 50)) and ids(found)[0][0] == 35
 
@@ -80,7 +81,7 @@ def test_a_value_cannot_become_a_part_of_the_filter():
 @pytest.mark.slow
 def test_a_second_process_is_rejected_clearly(opened, address):
     write(opened(), range(3))
-    code = f"from vicinal.retrieval.milvus import MilvusStore\nMilvusStore({address!r}, 'birds')"
+    code = f"from vicinal.retrieval.stores import MilvusStore\nMilvusStore({address!r}, 'birds')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "RunError" in done.stderr and "Only one process at a time" in done.stderr
 
@@ -129,7 +130,12 @@ def bring(image_run, photographs, listener, tmp_path):
     yield call
     for snapshot in held:
         if snapshot._engine is not None:
-            snapshot._engine.client.close()
+            snapshot._engine.close()
+
+
+@pytest.fixture(params=["store.db", "store.lance"])
+def either(request, tmp_path):
+    return str(tmp_path / request.param)
 
 
 def found(snapshot, **settings):
@@ -139,19 +145,19 @@ def found(snapshot, **settings):
     ]
 
 
-def test_both_engines_find_the_same(bring, tmp_path):
+def test_engines_find_what_the_folder_finds(bring, either):
     _, flat = bring()
-    done, milvus = bring(store=str(tmp_path / "store.db"))
-    assert milvus.generation == 2 and done.embedded == 0 and done.recall is None
-    assert milvus.about["store"]["address"] == str(tmp_path / "store.db")
-    assert found(flat) == found(milvus)
-    assert found(flat, where={"label": "b"}) == found(milvus, where={"label": "b"})
-    assert found(flat, exclude=[0, 5]) == found(milvus, exclude=[0, 5])
-    assert found(flat, where={"path": "b/01.png"}) == found(milvus, where={"path": "b/01.png"})
+    done, other = bring(store=either)
+    assert other.generation == 2 and done.embedded == 0 and done.recall is None
+    assert other.about["store"]["address"] == either
+    assert found(flat) == found(other)
+    assert found(flat, where={"label": "b"}) == found(other, where={"label": "b"})
+    assert found(flat, exclude=[0, 5]) == found(other, exclude=[0, 5])
+    assert found(flat, where={"path": "b/01.png"}) == found(other, where={"path": "b/01.png"})
 
 
-def test_indexing_again_brings_the_engine_along(bring, photographs, tmp_path, draw):
-    address = str(tmp_path / "store.db")
+def test_indexing_again_brings_the_engine_along(bring, photographs, either, draw):
+    address = either
     _, before = bring(store=address)
     assert bring(store=address)[0].generation == 1, "nothing changed"
     old = found(before)
@@ -174,22 +180,56 @@ def test_labels_that_the_engine_does_not_know_are_found_without_it(bring, tmp_pa
     assert [match.item.id for match in near] == [6]
 
 
-def test_a_graph_reports_its_recall_and_the_old_table_goes(
-    bring, photographs, tmp_path, draw, monkeypatch
+def test_many_rows_have_an_index_whose_recall_is_told_and_the_old_table_goes(
+    bring, photographs, either, draw, monkeypatch
 ):
-    from pymilvus import MilvusClient
-
-    address = str(tmp_path / "store.db")
-    bring(store=address)
+    bring(store=either)
     monkeypatch.setattr(module, "_MANY", 1)
     draw(photographs / "a" / "more.png", 102)
-    done, snapshot = bring(store=address)
-    assert done.recall == 1.0 and snapshot.about["store"]["index"] == "HNSW"
-    client = MilvusClient(address)
-    assert len(client.list_collections()) == 2, "readers of the generation before still need theirs"
+    done, snapshot = bring(store=either)
+    kept = snapshot.about["store"]
+    assert done.recall == 1.0 and kept["index"] == ("IVF_SQ" if "lance" in either else "HNSW")
+    engine = open_store(either, kept)
+    assert len(engine.tables()) == 2, "readers of the generation before still need theirs"
     draw(photographs / "a" / "new.png", 101)
-    bring(store=address)
-    tables = client.list_collections()
-    assert len(tables) == 2 and snapshot.about["store"]["table"] in tables
-    client.close()
+    bring(store=either)
+    tables = engine.tables()
+    assert len(tables) == 2 and kept["table"] in tables
+    engine.close()
     assert bring()[1].about["store"] is None
+
+
+def test_cells_find_what_a_filter_leaves_and_a_value_stays_a_value(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MANY", 1)
+    monkeypatch.setattr(module, "_CELLS", 1)
+    address = str(tmp_path / "store.lance")
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((2000, DIM)).astype(np.float32)
+    label = 'it\'s "1", or true'
+    items = [Item(row, f"{row}.png", label if row % 100 == 0 else None) for row in range(2000)]
+    kept = write_store(address, tmp_path / "c", 1, items, vectors, DIM)
+    store = open_store(address, kept)
+    near = store.search(vectors[:1], 20, where={"label": label})[0]
+    assert {id for id, _ in near} == {*range(0, 2000, 100)} and near[0] == (0, 0.0)
+    assert store.search(vectors[:1], 20, where={"label": "' or true or '"}) == [[]]
+
+
+@pytest.mark.slow
+def test_lance_works_in_an_object_store(tmp_path, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    named = {"AWS_ENDPOINT_URL": address, "AWS_ENDPOINT": address, "AWS_ALLOW_HTTP": "true"}
+    keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION")
+    for name, value in {**named, **dict.fromkeys(keys, "us-east-1")}.items():
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").clear_instance_cache()  # of another server
+    fsspec.filesystem("s3").mkdir("lance-bucket")
+    store = "s3://lance-bucket/birds"
+    for number in (1, 2, 3):
+        kept = write_store(store, tmp_path / "c", number, ITEMS, VECTORS, DIM)
+    opened = open_store(store, kept)
+    assert len(opened.tables()) == 2
+    assert ids(opened.search(VECTORS[[9]], 1, where={"label": "b"})) == [[9]]
+    server.stop()
