@@ -4,6 +4,7 @@ their place."""
 import json
 import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,6 +256,15 @@ def test_bits_of_a_large_collection_propose_what_exact_search_finds(compacted):
     again = CollectionDirectory.open(compacted.folder.parent).snapshot()
     assert again._bits.count == compacted._bits.count
     assert found(again, asked, 10) == exact[0]
+
+
+def test_vectors_do_not_stay_in_memory_where_bits_propose(compacted):
+    compacted.compact()
+    again = CollectionDirectory.open(compacted.folder.parent).snapshot()
+    again.search(np.zeros((1, 70)), 10)
+    maps = Path("/proc/self/smaps").read_text().split(f"{again.folder / module.VECTORS}\n")
+    resident = [int(part.split("Rss:")[1].split()[0]) for part in maps[1:]]
+    assert min(resident) == 0, "the other one is of the snapshot that compared all rows"
 
 
 def test_equal_rows_are_no_more_proposals_and_come_by_id(compacted, collect):

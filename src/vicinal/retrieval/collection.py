@@ -8,6 +8,7 @@ decides what is written.
 """
 
 import json
+import mmap
 import os
 import shlex
 import shutil
@@ -66,9 +67,10 @@ BITS_ABOUT = "bits.npz"  # written last
 _LOCK = ".lock"
 _AGAIN = "Remove the collection and index again."
 _BLOCK = 4096  # rows that are written at a time
+_PICKED = 128  # rows that are copied at a time; some 100 kB are mapped around each
 _CHUNK_BYTES = 2**26  # of products at a time
 _LARGE = 200_000  # rows, from which on bits propose
-_SAMPLE = 200  # queries by which it is found how many they have to propose
+_SAMPLE = 100  # queries by which it is found how many they have to propose
 _NEAREST = 10
 _ENOUGH = 0.995  # of the nearest that are to be found
 _LEAST = 1000  # rows proposed
@@ -395,7 +397,7 @@ class Snapshot:
         distances = np.empty((len(queries), k), np.float32)
         for place, query in enumerate(queries.astype(np.float64)):
             rows = np.arange(len(self)) if bits is None else bits.proposed(query, k, hidden)
-            vectors = self.vectors if bits is None else self.vectors[rows]
+            vectors = self.vectors if bits is None else self._picked(rows)
             blocks = np.split(vectors, range(_BLOCK, len(rows), _BLOCK))
             far = np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
             far[hidden[rows]] = np.inf
@@ -404,14 +406,27 @@ class Snapshot:
             distances[place] = far[order]
         return ids, distances
 
+    def _picked(self, rows: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m d"]:
+        """Copy some vectors; what the system maps around them stays in its cache alone."""
+        mapped: Any = self.vectors.base
+        if not hasattr(mapped, "madvise"):  # in memory, or on Windows
+            return np.array(self.vectors[rows])
+        mapped.madvise(mmap.MADV_RANDOM)
+        found = np.empty((len(rows), self.dim), np.float32)
+        for start in range(0, len(rows), _PICKED):
+            part = slice(start, start + _PICKED)
+            found[part] = self.vectors[rows[part]]
+            mapped.madvise(mmap.MADV_DONTNEED)
+        mapped.madvise(mmap.MADV_NORMAL)
+        return found
+
     @cached_property
     def _bits(self) -> Bits | None:
         if not (self.folder / BITS_ABOUT).exists():
             return None
         with decoding(self.folder, _AGAIN):
-            found = Bits(
-                columns=read_array(self.folder / BITS), **read_arrays(self.folder / BITS_ABOUT)
-            )
+            about: dict[str, Any] = read_arrays(self.folder / BITS_ABOUT)
+            found = Bits(columns=read_array(self.folder / BITS), **about)
             if found.columns.shape != (-(-self.dim // 64), len(self)):
                 raise ValueError(f"{BITS} does not fit {ITEMS}")
             return found
@@ -420,7 +435,7 @@ class Snapshot:
         """Write bits of a large collection, by which a search takes a fraction of its time and
         memory; return the share of the nearest that it finds, None where all rows are compared."""
         if len(self) < _LARGE or self.metric != "euclidean" or self._bits is not None:
-            return self._bits and self._bits.recall
+            return self._bits.recall if self._bits else None
         del self._bits
         sample = drawn(len(self), _SAMPLE)
         hidden = [self.items[row].id for row in sample]
@@ -431,11 +446,11 @@ class Snapshot:
         for query, near in zip(queries, exact, strict=True):
             far = bits.differing(query)
             rows = self._rows_with([match.item.id for match in near])
-            ranks += [np.count_nonzero(far <= far[row]) for row in rows]
+            ranks += [int(np.count_nonzero(far <= far[row])) for row in rows]
         count = max(_LEAST, int(np.quantile(ranks, _ENOUGH, method="higher")))
         if count > _MOST * len(self):
             return None
-        recall = np.mean(np.array(ranks) <= count)
+        recall = np.array(np.mean(np.array(ranks) <= count))
         write_atomically(self.folder / BITS, lambda file: np.save(file, bits.columns))
         about = {"mean": bits.mean, "count": np.array(count), "recall": recall}
         write_arrays(self.folder / BITS_ABOUT, about)
