@@ -23,7 +23,7 @@ from vicinal.data.draws import uniform
 from vicinal.data.folder import cached, existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records
 from vicinal.errors import DataError, few
-from vicinal.files import decode
+from vicinal.files import decode, regular
 
 Rows = list[dict[str, str]]
 Listed = tuple[Path, Rows]  # the folder of images, and what is said of each
@@ -147,7 +147,7 @@ class Cars196(ListedImages):
 
         path = root / "cars_annos.mat"
         try:
-            content = loadmat(path, squeeze_me=True)
+            content = loadmat(regular(path), squeeze_me=True)
             names = content["class_names"]
             return root, [
                 {"path": str(image), "label": str(names[number - 1]), "number": number}
@@ -224,7 +224,7 @@ def _fields(path: Path, pattern: str, *, header: int = 0) -> Rows:
     if not path.is_file():
         raise DataError(f"{path} does not exist. Name the folder that holds the set's lists.")
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(regular(path).read_text(encoding="utf-8").splitlines(), 1):
         if number > header and line.strip():
             found = re.fullmatch(pattern, line.strip())
             if found is None:
@@ -356,7 +356,7 @@ def _drawings(root: Path, archives: Sequence[str]) -> list[_Drawing]:
     found = []
     for number, name in enumerate(archives):
         try:
-            with ZipFile(root / name) as archive:
+            with ZipFile(regular(root / name)) as archive:
                 entries = archive.infolist()
         except (BadZipFile, OSError) as error:
             raise DataError(
