@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vicinal.errors import ConfigError
-
 
 def evaluate(
     run: Path,
@@ -52,6 +50,7 @@ def evaluate(
     if launch(processes):
         return
 
+    from vicinal.arguments import coerce
     from vicinal.cli.tables import print_compact, print_table
     from vicinal.evaluation.embedding import ranks_on_ray
     from vicinal.parallel import first, pick_device
@@ -59,16 +58,9 @@ def evaluate(
     from vicinal.training.console import Console
     from vicinal.training.finish import measure_run
 
-    def numbers(option: str, text: str) -> tuple[int, ...]:
-        try:
-            return tuple(int(k) for k in text.split(",") if text)
-        except ValueError:
-            raise ConfigError(
-                f"{option} takes whole numbers with commas, such as 1,2,4,8, got {text!r}."
-            ) from None
-
     opened = RunDirectory.open(run.absolute())
-    ks, sizes = numbers("--recalls", recalls), numbers("--dims", dims)
+    ks = coerce(recalls, tuple[int, ...], "--recalls")
+    sizes = coerce(dims, tuple[int, ...], "--dims")
 
     def measured() -> dict[str, Any]:
         return measure_run(
@@ -77,7 +69,7 @@ def evaluate(
             split=split,
             recalls=ks,
             dims=sizes,
-            quantize=tuple(quantize.split(",")) if quantize else (),
+            quantize=coerce(quantize, tuple[str, ...], "--quantize"),
             rerank=rerank,
             clustering=clustering,
             device=pick_device(device),
@@ -196,7 +188,7 @@ def export(
             opened,
             to,
             onnx=onnx,
-            also=also.split(",") if also else (),
+            also=coerce(also, tuple[str, ...], "--also"),
             role=network,
             license=license,
         )
