@@ -374,9 +374,9 @@ class Loss(SettingsModule, ABC):
         """Compare each anchor with every positive and negative that labels give it."""
         if self.blocks and self.layout == "pairs" and reference is None:
             embeddings, labels, reference = block_pairs(embeddings, labels)
+        penalty = self.penalty(embeddings, embeddings if reference is None else reference.rows)
         found, columns = self._pairs(embeddings, labels, reference)
-        others = embeddings if reference is None else reference.rows
-        found = replace(found, penalty=self.penalty(embeddings, others))
+        found = replace(found, penalty=penalty)
         if not self.both_members:
             return found
         if reference is None:

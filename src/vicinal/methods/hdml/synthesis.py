@@ -384,10 +384,10 @@ class Synthesis:
                 compared = compared.T
             arranged = loss.arrange(compared, own, loss.proxy_labels)
             return replace(found, negative=arranged.negative)
+        # The penalty is over N² rows, as the authors take it.
+        penalty = loss.penalty(anchors, negatives)
         found = loss.comparisons(unaltered, labels)
         there = found.keep_negative
         if roles.chosen is not None:
             there = there.gather(1, roles.chosen)
-        # The penalty is over N² rows, as the authors take it.
-        penalty = loss.penalty(anchors, negatives)
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
