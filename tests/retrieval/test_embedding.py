@@ -14,10 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.apart import in_two
 
 from vicinal.cli.main import run as main
-from vicinal.data import open_path
+from vicinal.data import open_path, records_at
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import embedding
-from vicinal.evaluation.embedding import Job, embed, records_at
+from vicinal.evaluation.embedding import Job, embed
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.measure import measure
 from vicinal.retrieval.collection import CollectionDirectory

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from vicinal.errors import ConfigError
 from vicinal.retrieval.asking import ExportedModel
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.export import export_run
@@ -59,15 +60,16 @@ def test_a_search_with_an_export_gives_the_answer_of_torch_without_importing_it(
         assert one["distance"] == pytest.approx(other["distance"], abs=1e-5)
     document = image_run.path / "export" / "preprocessing.json"
     whole = document.read_text()
-    document.write_text("{}")
-    assert ExportedModel.of(image_run) is None
-    document.unlink()
-    assert ExportedModel.of(image_run) is None
+    for text in ("{}", None):
+        document.unlink() if text is None else document.write_text(text)
+        with pytest.raises(ConfigError, match="holds no onnx graph"):
+            ExportedModel.of(image_run)
     document.write_text(whole)
-    assert ExportedModel.of(image_run) is not None
+    assert ExportedModel.of(image_run).kind == "images"
     with image_run.weights_path.open("ab") as weights:
         weights.write(b" ")  # another model than the exported one
-    assert ExportedModel.of(image_run) is None
+    with pytest.raises(ConfigError, match="holds no onnx graph of the present weights"):
+        ExportedModel.of(image_run)
 
 
 def test_a_search_by_item_imports_no_torch(image_run, photographs, listener):

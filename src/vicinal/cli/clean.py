@@ -262,7 +262,7 @@ def mine(
     Examples:
         vicinal mine runs/questions questions.csv --out triplets.parquet
     """
-    from vicinal.evaluation import embedding
+    from vicinal.data import records_at
     from vicinal.evaluation.encoder import Encoder
     from vicinal.parallel import pick_device
     from vicinal.retrieval import mining
@@ -270,7 +270,7 @@ def mine(
     from vicinal.training.console import Console
 
     opened = RunDirectory.open(run)
-    records = embedding.records_at(data, opened)
+    records = records_at(data, opened)
     encoder = Encoder.load(opened, pick_device(device))
     console = Console()
     with console.following(len(records), 0, "embedding") as follower:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vicinal.arguments import build
 from vicinal.data.check import check, records_of
-from vicinal.data.folder import Folder, existing, expanded
+from vicinal.data.folder import Folder, existing, expanded, without_labels
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.memory import InMemory
 from vicinal.data.published import (
@@ -29,7 +29,7 @@ from vicinal.data.records import (
     Texts,
 )
 from vicinal.data.shards import Shards, pack
-from vicinal.data.splits import Labeled, hold_out
+from vicinal.data.splits import Labeled, SplitByClass, hold_out
 from vicinal.data.table import (
     TABLES,
     VIEWS,
@@ -75,6 +75,16 @@ def open_like(path: str, run: RunDirectory) -> Dataset:
     own = run.info.get("data", {}).get("description")
     separator = own.get("separator", "") if isinstance(own, dict) else ""
     return replace(found, separator=separator) if isinstance(found, Labeled) else found
+
+
+def records_at(path: str, run: RunDirectory) -> Records:
+    """Read what lies at ``path`` to embed all of it by a run; a single class is enough."""
+    if (records := without_labels(path)) is not None:
+        return records
+    found = open_like(path, run)
+    if isinstance(found, SplitByClass):
+        found = replace(found, test=1.0)
+    return found.load()
 
 
 def open_path(path: str | Path, *, image: str = "path") -> Dataset:

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,11 +20,9 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.data import open_like
-from vicinal.data.folder import without_labels
+from vicinal.data import records_at
 from vicinal.data.loader import Loader
 from vicinal.data.records import Progress, Records
-from vicinal.data.splits import SplitByClass
 from vicinal.data.table import MANIFEST, embedding_count, pyarrow_module, shard_path, write_shard
 from vicinal.errors import ConfigError, VicinalError, package
 from vicinal.evaluation.encoder import Encoder
@@ -37,16 +35,6 @@ _SHARDS = 64  # at least, of a large set: for as many processes
 _ROWS = 256, 16_384  # of a shard, at least and at most
 _ATTEMPTS = 3  # at what processes do together, where one is lost
 T = TypeVar("T")
-
-
-def records_at(path: str, run: RunDirectory) -> Records:
-    """Read what lies at ``path`` to embed all of it by a run; a single class is enough."""
-    if (records := without_labels(path)) is not None:
-        return records
-    found = open_like(path, run)
-    if isinstance(found, SplitByClass):
-        found = replace(found, test=1.0)
-    return found.load()
 
 
 @dataclass(frozen=True)

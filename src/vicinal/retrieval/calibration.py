@@ -23,11 +23,10 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from vicinal.data import own_data
+from vicinal.data import own_data, records_at
 from vicinal.data.records import Split
 from vicinal.data.table import read_columns
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.embedding import records_at
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.verification import pairs_by_distance
 from vicinal.files import write_atomically
