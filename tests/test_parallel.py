@@ -13,6 +13,7 @@ from torch.autograd import grad
 from torch.func import jvp
 from torch.testing import assert_close
 
+from vicinal import parallel
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import DataError
@@ -24,6 +25,7 @@ from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import (
     Agreement,
     average_gradients,
+    averaged_gradients,
     buffers_from_first,
     from_all,
     from_first,
@@ -75,6 +77,27 @@ def derivatives(whole: Batch, mine: slice) -> dict[str, torch.Tensor]:
     }
 
 
+def of_layers(layers, rows):
+    """The mean gradients of a loss that enters the fourth layer first and the first not at all, and
+    after which of them an exchange had begun."""
+    parameters = [*layers.parameters()]
+    begun = []
+    send = dist.all_reduce
+    dist.all_reduce = lambda *given, **how: begun.append(len(known)) or send(*given, **how)
+    known = []
+    hooks = [each.register_hook(known.append) for each in parameters]
+    value = rows
+    for place in (3, 1, 2, 4):
+        value = layers[place](value)
+    try:
+        gradients = averaged_gradients(value.square().sum(), parameters)
+    finally:
+        dist.all_reduce = send
+        for hook in hooks:
+            hook.remove()
+    return {"gradients": gradients[2:], "begun": begun}
+
+
 class Torn(ImageArray):
     """Pictures of which some cannot be read."""
 
@@ -124,6 +147,10 @@ def one_of_two(number: int, folder: str) -> None:
             "from_first": from_first(lambda: f"of {rank()}"),
             "from_all": from_all(rank()),
         }
+        parallel.BUCKET = 20  # two buckets or three
+        torch.manual_seed(0)
+        layers = torch.nn.ModuleList([torch.nn.Linear(5, 5) for _ in range(5)]).double()
+        found["meanwhile"] = of_layers(layers, whole.inputs[mine])
         agreement = Agreement()
         found["agreed"] = [agreement(number == 1 and step == 2) for step in range(5)]
         norm = torch.nn.BatchNorm1d(2)
@@ -171,6 +198,15 @@ def test_two_processes_take_the_step_of_one(tmp_path):
         [2, 3, 4],
         [0],
     ]
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList([torch.nn.Linear(5, 5) for _ in range(5)]).double()
+    value = whole.inputs
+    for place in (3, 1, 2, 4):
+        value = layers[place](value)
+    expected = grad(value.square().sum() / 2, [*layers[1:].parameters()])
+    for found in (first, second):
+        assert_close(found["meanwhile"]["gradients"], [*expected])
+        assert found["meanwhile"]["begun"][0] < 8, "the first exchange waits for the last gradient"
     assert torch.equal(first["drawn"], second["drawn"]), (
         "equal seeds give equal tuples in every process"
     )

@@ -1,8 +1,8 @@
 """All that several processes need: share a batch, gather embeddings with gradient, average
 gradients, agree; be started by torch's elastic launcher, join, and stop together.
 
-Methods differentiate with ``torch.autograd.grad`` and forward mode, which DistributedDataParallel's
-hooks do not see, so nothing here hides in a hook. With one process every function is the identity.
+Methods differentiate with ``torch.autograd.grad`` and forward mode, which the hooks of
+DistributedDataParallel and FSDP do not see. With one process every function is the identity.
 Every other function must be called by all processes, in the same order.
 
 Ctrl-C asks to stop between steps, and the run stops where it can be resumed. When a process dies,
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -42,6 +43,7 @@ FAILED = 1  # exit codes, as with one process
 REJECTED = 2
 INTERRUPTED = 130
 ROWS_AT_ONCE = 2**15  # of shards on their way
+BUCKET = 2**22  # numbers of gradients that are sent together, at least
 HEADSTART_SECONDS = 0.5  # most errors meet all processes: the first one reports those
 _M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
 _M_MMAP_MAX = -4
@@ -285,15 +287,67 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
         gradient.copy_(mean)
 
 
+def averaged_gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor | None]:
+    """Return the gradients of a loss as `average_gradients` leaves them, exchanged while the
+    backward pass goes on.
+
+    As in DistributedDataParallel (Li et al. 2020), parameters lie in buckets, the last first, and a
+    bucket is sent when it is complete and those before it are on their way, so in one order in all
+    processes.
+    """
+    buckets: list[list[nn.Parameter]] = [[]]
+    for each in reversed(parameters):
+        if sum(held.numel() for held in buckets[-1]) >= BUCKET:
+            buckets.append([])
+        if not isinstance(each, Shard):
+            buckets[-1].append(each)
+    found: dict[nn.Parameter, Tensor] = {}
+    sent: list[Callable[[], list[Tensor]]] = []
+
+    def take(parameter: nn.Parameter, gradient: Tensor) -> None:
+        found[parameter] = gradient
+        while len(sent) < len(buckets) and found.keys() >= {*buckets[len(sent)]}:
+            sent.append(_begin([found[each] for each in buckets[len(sent)]]))
+
+    hooks = [
+        each.register_hook(partial(take, each))  # type: ignore[no-untyped-call]
+        for each in parameters
+    ]
+    try:
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for number, bucket in enumerate(buckets):
+        known = [each for each in bucket if each in found]  # the others do not enter the loss
+        means = (sent[number] if number < len(sent) else _begin([found[p] for p in known]))()
+        found.update(zip(known, means, strict=True))
+    for shard in parameters:
+        if isinstance(shard, Shard) and shard in found:
+            found[shard] = found[shard] / processes()
+    return [found.get(each) for each in parameters]
+
+
 def averaged(tensors: list[Tensor]) -> list[Tensor]:
     """Return the means of tensors over the processes, from one flat exchange."""
+    return _begin(tensors)()
+
+
+def _begin(tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
+    """Begin to average tensors over the processes; return what waits for the means."""
     if processes() == 1 or not tensors:
-        return tensors
+        return lambda: tensors
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) / processes()
     with _exchange():
-        dist.all_reduce(flat)
-    means = torch.split(flat, [tensor.numel() for tensor in tensors])
-    return [mean.view_as(tensor) for mean, tensor in zip(means, tensors, strict=True)]
+        sending = dist.all_reduce(flat, async_op=True)
+
+    def end() -> list[Tensor]:
+        with _exchange():
+            sending.wait()
+        means = torch.split(flat, [tensor.numel() for tensor in tensors])
+        return [mean.view_as(tensor) for mean, tensor in zip(means, tensors, strict=True)]
+
+    return end
 
 
 def share_norms(module: nn.Module) -> None:

@@ -20,7 +20,7 @@ from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.losses.loss import SettingsModule, block_layout, share_anchors
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
-from vicinal.parallel import Shard, average_gradients, gather
+from vicinal.parallel import Shard, average_gradients, averaged_gradients, gather, processes
 from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, Labels
 
@@ -246,9 +246,9 @@ class Method(SettingsModule):
     ) -> StepResult:
         """Update by one loss, and ``others`` by the gradients that they have; return the loss with
         other scalars."""
-        self.differentiate(loss)
+        self.differentiate(loss, average=True)
         told = {name: value.detach() for name, value in {"loss": loss, **scalars}.items()}
-        self.optimize(self.metric_optimizer, *others)
+        self.optimize(self.metric_optimizer, *others, averaged=self.metric_optimizer)
         return StepResult(told, embeddings.detach(), labels)
 
     def advance(self, batch: Batch) -> None:
@@ -265,24 +265,34 @@ class Method(SettingsModule):
         return gather(rows, batch.labels)
 
     def differentiate(
-        self, loss: Tensor, optimizer: Optimizer | None = None, *, keep: bool = False
+        self,
+        loss: Tensor,
+        optimizer: Optimizer | None = None,
+        *,
+        keep: bool = False,
+        average: bool = False,
     ) -> None:
         """Put the gradient of ``loss`` into what ``optimizer``, by default ``metric_optimizer``,
-        trains, and nowhere else; ``keep`` leaves the graph for another loss."""
+        trains, and nowhere else; ``keep`` leaves the graph for another loss, ``average`` averages
+        over processes meanwhile."""
         held = trained(optimizer or self.metric_optimizer)
         wanted = [parameter for parameter in held if parameter.requires_grad]
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
-        gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
+        gradients: Sequence[Tensor | None]
+        if average and processes() > 1:
+            gradients = averaged_gradients(loss, wanted)
+        else:
+            gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
         for parameter, gradient in zip(wanted, gradients, strict=True):
             parameter.grad = gradient
 
-    def optimize(self, *optimizers: Optimizer) -> None:
-        """Average gradients over processes, then update; default: by ``metric_optimizer``."""
+    def optimize(self, *optimizers: Optimizer, averaged: Optimizer | None = None) -> None:
+        """Average gradients over processes but those that are ``averaged``, then update; default:
+        by ``metric_optimizer``."""
         optimizers = optimizers or (self.metric_optimizer,)
-        average_gradients(
-            [parameter for optimizer in optimizers for parameter in trained(optimizer)]
-        )
+        own = [each for each in optimizers if each is not averaged]
+        average_gradients([parameter for each in own for parameter in trained(each)])
         for optimizer in optimizers:
             if self.scaler is None:
                 optimizer.step()

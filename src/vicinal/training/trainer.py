@@ -258,7 +258,7 @@ class Trainer:
                     step.scalars.update(self.method.diagnostics(result))
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
                 wish = interruption.requested(due)
-                due = wish >= SAVE
+                due = wish >= SAVE or not settings.checkpoint_seconds
                 stop = wish == STOP
                 if last or due or len(self._pending) >= at_once:
                     scalars = self._write_steps(follower)
