@@ -6,15 +6,6 @@ from numpy.testing import assert_array_equal
 from vicinal.data.draws import uniform
 
 
-def test_numbers_are_even_on_the_unit_interval():
-    drawn = uniform(0, 0, np.arange(2000), 50)
-    assert drawn.shape == (2000, 50) and drawn.dtype == np.float64
-    assert drawn.min() >= 0 and drawn.max() < 1
-    # 100 cells of 1000 expected numbers: chi-squared has mean 99, standard deviation 14
-    cells = np.histogram(drawn, bins=100, range=(0, 1))[0]
-    assert ((cells - 1000) ** 2 / 1000).sum() < 99 + 5 * 14
-
-
 def test_neighboring_streams_are_not_correlated():
     drawn = uniform(0, 0, np.arange(5000), 4)
     others = {

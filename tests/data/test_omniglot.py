@@ -26,17 +26,21 @@ EVALUATION = [
 ]
 
 
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
 def drawing(seed: int) -> bytes:
     """105 x 105, 1 bit, mostly white."""
     strokes = np.kron(
         np.random.default_rng(seed).random((21, 21)) < 0.8, np.ones((5, 5), dtype=bool)
     )
-    file = io.BytesIO()
-    Image.fromarray(strokes).save(file, "PNG")
-    return file.getvalue()
+    return png(strokes)
 
 
-def write_archive(path, members):
+def write_archive(path, members, drawing=drawing):
     with ZipFile(path, "w", ZIP_STORED) as archive:
         archive.writestr(f"{path.stem}/", b"")
         archive.writestr(f"__MACOSX/{path.stem}/._x.png", b"not a drawing")
@@ -140,27 +144,25 @@ def test_the_real_set_has_the_published_counts(data_root):
     assert records.source.read(0).size == (105, 105) and records.source.read(32459).mode == "L"
 
 
-def pair_drawing() -> bytes:
+def stroke(seed: int) -> bytes:
     """A thick stroke from the center to the right, on white."""
     pixels = np.full((105, 105), 255, dtype=np.uint8)
     pixels[48:57, 52:100] = 0
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return png(pixels)
 
 
 @pytest.fixture
-def pairs_root(tmp_path, monkeypatch):
+def pairs_root(root, monkeypatch):
     """Two characters to train on and two to test on, by twenty drawers who draw alike."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(Omniglot, "counts", {"train": (40, 2), "test": (40, 2)})
     for archive, alphabet in (("images_background", "Latin"), ("images_evaluation", "Ge'ez")):
-        with ZipFile(tmp_path / f"{archive}.zip", "w") as file:
-            for character in (1, 2):
-                for drawer in range(1, 21):
-                    member = f"{alphabet}/character{character:02d}/{character:04d}_{drawer:02d}.png"
-                    file.writestr(f"{archive}/{member}", pair_drawing())
-    return str(tmp_path)
+        members = [
+            f"{alphabet}/character{character:02d}/{character:04d}_{drawer:02d}.png"
+            for character in (1, 2)
+            for drawer in range(1, 21)
+        ]
+        write_archive(root / f"{archive}.zip", members, stroke)
+    return str(root)
 
 
 def direction(pixels: np.ndarray) -> float:

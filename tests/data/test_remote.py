@@ -85,23 +85,14 @@ def test_what_is_another_there_is_read_again(birds, cache):
     assert "class 1" not in records.classes
 
 
-def test_a_table_and_shards(far, birds, tmp_path):
+def test_a_table(far, birds):
     rows = [f"{path.relative_to(birds)},{path.parent.name}" for path in birds.glob("*/*.png")]
     (birds / "birds.csv").write_text("\n".join(["path,label", *rows]))
-    near = Folder(str(birds)).load()
-    pack(near, tmp_path / "shards", part_bytes=15_000)
     system, name = fsspec.core.url_to_fs(far)
     system.put_file(str(birds / "birds.csv"), f"{name}/birds.csv")
-    system.makedirs(f"{name}/shards", exist_ok=True)
-    for shard in (tmp_path / "shards").iterdir():
-        system.put_file(str(shard), f"{name}/shards/{shard.name}")
-
     table = open_path(f"{far}/birds.csv")
     assert table == Table(f"{far}/birds.csv")
     same(table.load(), Table(str(birds / "birds.csv")).load())
-    shards = open_path(f"{far}/shards")
-    assert shards == Shards(f"{far}/shards")
-    same(shards.load(), Shards(str(tmp_path / "shards")).load())
 
 
 @pytest.mark.parametrize("kind", ["tar", "parquet"])

@@ -94,22 +94,6 @@ def test_the_side_of_prepared_images_is_known_where_it_is_certain(settings, side
         assert transform.prepare(image(17, 12)).shape == (3, side, side)
 
 
-def test_a_resized_crop_is_what_pillow_cuts_and_resizes():
-    transform = plain(size=8, crop="resized", mirror=True)
-    (draws,) = uniform(0, 0, [3], transform.draws)
-    crops = transform.crops(np.array([[20, 24]]), draws[None])
-    ((top, left, height, width),) = crops.boxes.tolist()
-    box = image(24, 20).crop((left, top, left + width, top + height))
-    box = box.resize((8, height), Image.Resampling.BILINEAR).resize(
-        (8, 8), Image.Resampling.BILINEAR
-    )
-    expected = torch.from_numpy(np.array(box)).permute(2, 0, 1) / 255
-    assert_close(
-        one(transform, image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected
-    )
-    assert (height, width) != (8, 8)
-
-
 @pytest.mark.parametrize("crop", ["random", "resized"])
 def test_a_batch_is_its_images_one_by_one(crop):
     transform = ImageTransform(size=8, resize=11, pad=1, crop=crop, mirror=True)

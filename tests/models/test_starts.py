@@ -62,24 +62,6 @@ def test_discriminants_even_out_what_differs_within_classes(rng):
     )
 
 
-def test_where_classes_scatter_alike_discriminants_are_the_components(features):
-    """The scatter within classes is then a multiple of the identity, and evening it out changes
-    lengths alone."""
-    centers = torch.randn(7, 8, generator=torch.Generator().manual_seed(3)) * 4
-    steps = torch.cat([torch.eye(8), -torch.eye(8)])
-    rows = (centers[:, None] + steps).flatten(0, 1)
-    labels = torch.arange(7).repeat_interleave(16)
-    heads = []
-    for start in (
-        lambda embedder: start_as_principal_components(embedder, rows),
-        lambda embedder: start_as_discriminants(embedder, rows, labels),
-    ):
-        embedder = Embedder(Identity(8), 4)
-        start(embedder)
-        heads.append(embedder.head.weight.detach())
-    assert torch.allclose(*heads, atol=1e-5)
-
-
 def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():
     first, again, other = (Embedder(Identity(30), 20, head_norm=True) for _ in range(3))
     for embedder, seed in ((TwoStreamEmbedder(first, again), 1), (other, 2)):

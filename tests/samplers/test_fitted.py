@@ -24,11 +24,6 @@ LAYOUTS = {
 }  # others': the name
 
 
-def test_an_epoch_that_could_not_be_planned_is_rejected():
-    with pytest.raises(ConfigError, match=r"batches.*1000000"):
-        PKSampler(np.repeat(np.arange(10), 8), classes=4, per_class=3, seed=1, batches=10**12)
-
-
 def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
     labels = np.repeat(np.arange(10), 8)
     fitted = PKSampler(labels, batch_size=12, per_class=3, seed=1)
