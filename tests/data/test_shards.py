@@ -24,6 +24,12 @@ from vicinal.data.shards import pack
 from vicinal.errors import ConfigError, DataError
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    """A cache of one's own, where indexes are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 def png(shade):
     file = io.BytesIO()
     Image.fromarray(np.full((8, 8, 3), shade, np.uint8)).save(file, "PNG")
