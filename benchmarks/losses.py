@@ -24,7 +24,7 @@ MARGIN = 0.2
 DIM = 128
 BATCH_ALL = [
     (512, 4, 20.0),
-    (1024, 4, 120.0),
+    (1024, 4, 90.0),
     (1024, 32, 100.0),
 ]  # rows, per class, how many times faster at least
 MEMORY_CASE = (1024, 4)

@@ -191,7 +191,8 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
         return by_text[str(value)]
     if origin in (tuple, list, Sequence):
         if isinstance(value, str):
-            value = [part.strip() for part in value.strip("()[]").split(",") if part.strip()]
+            inner = value.strip("()[] ").removesuffix(",")
+            value = [part.strip() for part in inner.split(",")] if inner else []
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{key} is a list, got {value!r}.")
         return tuple(coerce(part, options[0], key) for part in value)

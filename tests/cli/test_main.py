@@ -240,7 +240,7 @@ def test_smaller_embeddings_are_measured_or_rejected_before_work(
     train = "train features data=table.npz model.dim=8 training.steps=2 --run run"
     works(*train.split())
     elsewhere = ("evaluate", "run", "--data", "nowhere.npz")
-    for dims in ("0", "9", "two"):
+    for dims in ("0", "9", "two", "4,,8"):
         said = rejected(*elsewhere, "--dims", dims)
         assert "nowhere" not in said and "dims" in said
     assert "Known: binary, int8" in rejected(*elsewhere, "--quantize", "int4")
