@@ -1,4 +1,4 @@
-"""Retrieval scores against the definitions in loops, and beside pytorch-metric-learning."""
+"""Retrieval scores against the definitions in loops."""
 
 import pytest
 import torch
