@@ -663,8 +663,7 @@ def log_weights(distances: Float[Tensor, "n m"], dim: int, cutoff: float) -> Flo
 def _reference(
     embeddings: Tensor, labels: Tensor, among: ReferenceRows
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    given = (among.get(name) for name in ("reference", "reference_labels", "own"))
-    return Reference.checked(embeddings, labels, *given) or (None, None, None)
+    return Reference.checked(embeddings, labels, **among) or (None, None, None)
 
 
 def _check_total(total: int) -> None:

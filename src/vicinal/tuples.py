@@ -128,8 +128,8 @@ class Reference(NamedTuple):
         cls,
         embeddings: Any,
         labels: Any,
-        rows: Any = None,
-        row_labels: Any = None,
+        reference: Any = None,
+        reference_labels: Any = None,
         own: Any = None,
         *,
         several: bool = False,
@@ -154,30 +154,32 @@ class Reference(NamedTuple):
                 f"{list(labels.shape)}. Give one label for each embedding."
             )
         _check_types(embeddings, labels)
-        if (rows is None) != (row_labels is None):
-            given = "reference" if rows is not None else "reference_labels"
+        if (reference is None) != (reference_labels is None):
+            given = "reference" if reference is not None else "reference_labels"
             raise DataError(
                 f"reference rows come with their labels, got `{given}` alone. Give both or neither."
             )
-        if rows is None or row_labels is None:
+        if reference is None or reference_labels is None:
             if own is not None:
                 raise DataError(
                     "`own` names places among reference rows, got no `reference`. Leave `own` out."
                 )
             return None
-        one_each = row_labels.ndim == labels.ndim and row_labels.shape[1:] == labels.shape[1:]
-        if not one_each or rows.shape != (len(row_labels), embeddings.shape[1]):
+        one_each = (
+            reference_labels.ndim == labels.ndim and reference_labels.shape[1:] == labels.shape[1:]
+        )
+        if not one_each or reference.shape != (len(reference_labels), embeddings.shape[1]):
             raise DataError(
                 f"beside embeddings {list(embeddings.shape)} reference rows are [m "
-                f"{embeddings.shape[1]}] with labels [m], got {list(rows.shape)} and "
-                f"{list(row_labels.shape)}. Embed both with the same network."
+                f"{embeddings.shape[1]}] with labels [m], got {list(reference.shape)} and "
+                f"{list(reference_labels.shape)}. Embed both with the same network."
             )
-        _check_types(rows, row_labels)
+        _check_types(reference, reference_labels)
         if own is not None and own.shape != labels.shape[:1]:
             raise DataError(
                 f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}."
             )
-        return cls(rows, row_labels, own)
+        return cls(reference, reference_labels, own)
 
 
 def _check_types(embeddings: Tensor, labels: Tensor) -> None:

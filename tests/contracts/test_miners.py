@@ -205,3 +205,8 @@ def test_the_device_agrees_with_the_host(mine, embeddings):
     assert as_set(mine(embeddings.double().cuda(), LABELS.cuda())) == as_set(
         mine(embeddings.double(), LABELS)
     )
+
+
+def test_a_misspelt_setting_is_no_reference(mine):
+    with pytest.raises(TypeError, match="refrence"):
+        mine(torch.rand(6, 3), torch.arange(6) // 2, refrence=torch.rand(6, 3))

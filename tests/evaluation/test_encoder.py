@@ -10,6 +10,7 @@ from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
+from vicinal.run_directory import RunDirectory
 
 CPU = torch.device("cpu")
 
@@ -66,3 +67,14 @@ def test_a_cpu_takes_few_large_images_at_once():
     found = Encoder(network, FeatureTransform(), CPU).vectors(batch)
     assert taken == [27, 27, 6]
     assert_close(found, network(batch.inputs))
+
+
+def test_a_run_keeps_both_streams(two_streams, tmp_path):
+    run = RunDirectory.create(tmp_path / "run")
+    encoder = Encoder(two_streams, FeatureTransform(), CPU)
+    encoder.save_description(run)
+    encoder.save_weights(run)
+    again = Encoder.load(run)
+    assert isinstance(again.embedder, TwoStreamEmbedder)
+    records = records_with([1, 2] * 5 + [1])
+    assert torch.equal(again.embed(records).vectors, encoder.embed(records).vectors)

@@ -373,8 +373,9 @@ class Snapshot:
         if not k:
             return [[] for _ in queries]
         hidden[self._rows_with(exclude)] = True
-        bits = self._bits if len(queries) < _BATCH else None
-        if bits or (self.metric == "euclidean" and "torch" not in sys.modules):
+        few = len(queries) < _BATCH
+        bits = self._bits if few else None
+        if bits or (few and self.metric == "euclidean" and "torch" not in sys.modules):
             ids, distances = self._without_torch(queries, k, hidden, bits)
         else:
             import torch
