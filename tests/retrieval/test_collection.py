@@ -3,6 +3,7 @@ their place."""
 
 import json
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -233,7 +234,7 @@ def compacted(collect, monkeypatch):
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.standard_normal((40, 70)), 30, axis=0)
     rows += 0.5 * rng.standard_normal(rows.shape)
-    return collect(rows, ["ab"[row % 2] for row in range(len(rows))])
+    return collect(rows, ["c" if row < 5 else "ab"[row % 2] for row in range(len(rows))])
 
 
 def found(snapshot, vectors, k, **settings):
@@ -244,10 +245,15 @@ def found(snapshot, vectors, k, **settings):
     ]
 
 
-def test_bits_of_a_large_collection_propose_what_exact_search_finds(compacted):
+def test_bits_of_a_large_collection_propose_what_exact_search_finds(compacted, monkeypatch):
     asked = np.array(compacted.vectors[::100])
-    settings = [{}, {"where": {"label": "a"}, "exclude": [4, 6]}]
+    settings = [{}, {"where": {"label": "a"}, "exclude": [6, 8]}, {"where": {"label": "c"}}]
     exact = [found(compacted, asked, 10, **setting) for setting in settings]
+    monkeypatch.setattr(module, "_LARGE", 5000)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch")
+        assert [found(compacted, asked, 10, **setting) for setting in settings] == exact
+    monkeypatch.setattr(module, "_LARGE", 500)
     far = found(compacted, asked[:1], len(compacted))
     assert compacted.compact() >= 0.99 and compacted.compact() == compacted._bits.recall
     assert 40 <= compacted._bits.count <= 60

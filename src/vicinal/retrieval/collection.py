@@ -375,7 +375,8 @@ class Snapshot:
         hidden[self._rows_with(exclude)] = True
         few = len(queries) < _BATCH
         bits = self._bits if few else None
-        if bits or (few and self.metric == "euclidean" and "torch" not in sys.modules):
+        plain = few and len(self) < _LARGE and self.metric == "euclidean"
+        if bits or (plain and "torch" not in sys.modules):
             ids, distances = self._without_torch(queries, k, hidden, bits)
         else:
             import torch
@@ -392,19 +393,25 @@ class Snapshot:
     def _without_torch(
         self, queries: Queries, k: int, hidden: Bool[np.ndarray, "n"], bits: Bits | None
     ) -> tuple[Int[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
-        """Find rows and distances by differences in float64, from all rows or those that bits
-        propose; of few queries this takes less time than to import torch."""
-        ids = np.empty((len(queries), k), np.int64)
-        distances = np.empty((len(queries), k), np.float32)
+        """Find rows and distances by differences in float64, from all rows, from the few that are
+        not hidden, or from those that bits propose; of few queries this takes less time than to
+        import torch."""
+        ids = np.zeros((len(queries), k), np.int64)
+        distances = np.full((len(queries), k), np.inf, np.float32)
+        seen = np.flatnonzero(~hidden)
+        few = len(seen) < (len(self) / 2 if bits is None else bits.count)
         for place, query in enumerate(queries.astype(np.float64)):
-            rows = np.arange(len(self)) if bits is None else bits.proposed(query, k, hidden)
-            vectors = self.vectors if bits is None else self._picked(rows)
+            if few:
+                rows = seen
+            else:
+                rows = bits.proposed(query, k, hidden) if bits else np.arange(len(self))
+            vectors = self.vectors if len(rows) == len(self) else self._picked(rows)
             blocks = np.split(vectors, range(_BLOCK, len(rows), _BLOCK))
             far = np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
             far[hidden[rows]] = np.inf
             order = far.argsort(kind="stable")[:k]
-            ids[place] = rows[order]
-            distances[place] = far[order]
+            ids[place, : len(order)] = rows[order]
+            distances[place, : len(order)] = far[order]
         return ids, distances
 
     def _picked(self, rows: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m d"]:
