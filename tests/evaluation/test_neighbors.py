@@ -228,9 +228,24 @@ def test_where_few_rows_are_left_no_other_is_compared(rng, monkeypatch):
         compared.append(len(part))
         return apart(block, part)
 
+    proposed = []
+    propose = exact.Proposal.__call__
+
+    def seen(proposal, block):
+        values, reach = propose(proposal, block)
+        proposed.append(values.shape[1])
+        return values, reach
+
     monkeypatch.setattr(exact, "_apart", counted)
-    Gallery(rows).nearest(rows[:1], 5, excluded=excluded)
+    gallery = Gallery(rows)
+    gallery.nearest(rows[:1], 5, excluded=excluded)
     assert compared == [3]
+    gallery.nearest(rows[:1], 2)  # from here on proposed by products, as where some are left out
+    few = torch.arange(200) % 5 > 0
+    monkeypatch.setattr(exact.Proposal, "__call__", seen)
+    ids, _ = by_hand(rows[:1], 3, rows[~few])
+    assert torch.equal(gallery.nearest(rows[:1], 3, excluded=few).ids, 5 * ids)
+    assert proposed == [64], "40, in blocks of 64"
     none = Gallery(rows).nearest(rows[:1], 5, excluded=torch.ones(200, dtype=torch.bool))
     assert (none.ids == -1).all() and none.distances.isinf().all()
 

@@ -247,10 +247,12 @@ class Gallery:
         # Candidates pay only where k asks for less than half of the rows: gathering one costs about
         # as much as two distances in passing. Else float64 values, their order and a copy.
         whole = self.metric == "poincare" or 2 * k >= count
-        if whole and excluded is not None and own is None:  # the others need no distance
+        narrow = whole or 4 * count < len(among)  # gathering them takes less than comparing all
+        if narrow and excluded is not None and own is None:
             kept = (~excluded).nonzero().squeeze(1)
             left = copy.copy(self)
             left.rows = among[kept]
+            vars(left).pop("proposal", None)
             ids = pad(kept, (0, 1), value=-1)  # the last stands for none
             rest: Any = {"own": None, "excluded": None, "chunk_bytes": chunk_bytes}
             for found in left._search(queries, k, **rest):
