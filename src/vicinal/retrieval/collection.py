@@ -398,13 +398,15 @@ class Snapshot:
         import torch."""
         ids = np.zeros((len(queries), k), np.int64)
         distances = np.full((len(queries), k), np.inf, np.float32)
-        seen = np.flatnonzero(~hidden)
-        few = len(seen) < (len(self) / 2 if bits is None else bits.count)
+        seen = len(self) - np.count_nonzero(hidden)
+        few = seen < (len(self) / 2 if bits is None else bits.count)
+        if few:
+            rows = np.flatnonzero(~hidden)
+        elif not bits:
+            rows = np.arange(len(self))
         for place, query in enumerate(queries.astype(np.float64)):
-            if few:
-                rows = seen
-            else:
-                rows = bits.proposed(query, k, hidden) if bits else np.arange(len(self))
+            if bits and not few:
+                rows = bits.proposed(query, k, hidden)
             vectors = self.vectors if len(rows) == len(self) else self._picked(rows)
             blocks = np.split(vectors, range(_BLOCK, len(rows), _BLOCK))
             far = np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
