@@ -182,6 +182,7 @@ class Method(SettingsModule):
         self.loss = parts.loss
         self.sampler = parts.sampler
         self.seed = parts.seed
+        self.processes = processes()
         self.metric_optimizer, self.schedule = parts.optimizer.build(
             self.embedder, steps=parts.steps, others=self.others()
         )
@@ -280,7 +281,7 @@ class Method(SettingsModule):
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         gradients: Sequence[Tensor | None]
-        if average and processes() > 1:
+        if average and self.processes > 1:
             gradients = averaged_gradients(loss, wanted)
         else:
             gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
@@ -291,8 +292,8 @@ class Method(SettingsModule):
         """Average gradients over processes but those that are ``averaged``, then update; default:
         by ``metric_optimizer``."""
         optimizers = optimizers or (self.metric_optimizer,)
-        own = [each for each in optimizers if each is not averaged]
-        average_gradients([parameter for each in own for parameter in trained(each)])
+        if own := [each for each in optimizers if each is not averaged]:
+            average_gradients([parameter for each in own for parameter in trained(each)])
         for optimizer in optimizers:
             if self.scaler is None:
                 optimizer.step()
