@@ -25,9 +25,13 @@ PARTS = ("geometry", "losses", "tuples", "miners", "compat", "evaluation")
 CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
-# As a shell starts what runs in its background.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# As a shell starts what runs in its background, and nohup what outlives the shell.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 DATA = Path(os.environ.get("VICINAL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 CHROMIUM = Path("/usr/bin/chromium")

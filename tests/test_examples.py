@@ -66,6 +66,7 @@ def ours(experiment):
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # its own
+@pytest.mark.filterwarnings("ignore:The `srun` command is available")
 def test_lightning(experiment, ours):
     pytest.importorskip("lightning")
     example = run_path(str(ROOT / "examples" / "lightning_module.py"))

@@ -45,7 +45,8 @@ def line(run, seed, step, test, train=0.5, **more):
 def test_long_runs_compose_under_names_of_their_own(ran):
     long = ran("long_runs.py")
     runs = long["RUNS"]
-    trust = {"controls:RandomWeights": ran("controls.py")["RandomWeights"]}
+    controls = ran("controls.py")
+    trust = {f"controls:{name}": controls[name] for name in ("RandomWeights", "Summed")}
     assert len({run.title for run in runs}) == len(runs)
     assert runs[-len(long["DONE"]) :] == long["DONE"]
     for run in runs:
