@@ -2,7 +2,7 @@ import js from "@eslint/js";
 import globals from "globals";
 
 export default [
-  { ignores: ["**/*.min.js", "build/", ".venv/"] },
+  { ignores: ["**/*.min.js", "build/", ".venv*/"] },
   js.configs.recommended,
   { languageOptions: { globals: globals.browser } },
   {
