@@ -1,7 +1,10 @@
 """Two processes with half a batch each take the step that one process takes with the whole."""
 
 import copy
+import ctypes
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -250,3 +253,16 @@ def test_shared_norms_keep_names_and_tensors():
     after = dict(network.state_dict(keep_vars=True))
     assert list(after) == list(before) and all(after[name] is before[name] for name in before)
     assert sum(isinstance(module, torch.nn.SyncBatchNorm) for module in network.modules()) == 2
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc's memory")
+def test_memory_that_is_freed_on_a_cpu_is_kept():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pick_device("cpu")
+    held = torch.ones(1 << 28, dtype=torch.uint8)
+    before = resident()
+    del held
+    assert before - resident() < 1 << 25
+    ctypes.CDLL(None).malloc_trim(0)  # for the tests after it

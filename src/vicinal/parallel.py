@@ -130,7 +130,7 @@ def keep_memory() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library than glibc
             libc = ctypes.CDLL(None)
-            libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+            libc.mallopt(_M_TRIM_THRESHOLD, -1)
             libc.mallopt(_M_MMAP_MAX, 0)
 
 

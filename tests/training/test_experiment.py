@@ -1,12 +1,7 @@
 """What cannot be measured or trained is rejected before anything is trained."""
 
-import ctypes
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 from tests.pictures import paint
 from torch import nn
 
@@ -15,7 +10,6 @@ from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
 from vicinal.parallel import pick_device
 from vicinal.training.experiment import prepare
-from vicinal.training.trainer import kept_memory
 
 
 def features(tmp_path, labels, splits):
@@ -87,15 +81,3 @@ def test_two_classes_are_told_what_took_them(validation):
     message = r"has 1 training classes.*data\.test=0\.5 keeps 1 for testing.*data\.test=0 "
     with pytest.raises(DataError, match=message):
         prepare(compose({"data": data, "training": validation}))
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc's memory")
-def test_memory_that_steps_free_is_kept_until_the_training_ends():
-    def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    size = 1 << 28
-    with kept_memory():
-        torch.ones(size, dtype=torch.uint8)
-        kept = resident()
-    assert kept - resident() > 0.9 * size

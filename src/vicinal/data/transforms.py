@@ -234,7 +234,7 @@ class ImageTransform(Settings):
 
 
 def _laid_out(images: Tensor) -> Tensor:
-    """Lay images out with channels last, in which convolutions take half the time."""
+    """Lay images out with channels last, in which convolutions take less time."""
     return images.contiguous(memory_format=torch.channels_last)
 
 

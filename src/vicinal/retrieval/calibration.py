@@ -214,10 +214,10 @@ def thresholds(
     if not 0 < rate < 1:
         raise ConfigError(f"a false-match rate lies between 0 and 1; got {rate:g}. Try 0.01.")
     rows, names, labels = snapshot.labeled()
-    items = torch.from_numpy(snapshot.euclidean_vectors()[rows]).double()
+    items = torch.from_numpy(snapshot.euclidean_vectors()[rows])
     if queries is None:
         own = drawn(len(rows), _ROWS)
-        asking = items[own]
+        asking = items[own].double()
         asked = labels[own]
     else:
         own = np.full(_ROWS, -1)
@@ -230,13 +230,14 @@ def thresholds(
         embedded = asks.embed(records, skip_corrupt=True)
         asking = embedded.vectors.double()
         own = own[: len(asking)]
-        numbers = np.array([names.index(name) if name in names else -1 for name in records.classes])
+        places = {name: place for place, name in enumerate(names)}
+        numbers = np.array([places.get(name, -1) for name in records.classes])
         asked = numbers[embedded.records.labels]
     chosen = {"": drawn(len(rows), _ROWS)}
     chosen |= {name: np.flatnonzero(labels == label) for label, name in enumerate(names)}
     found = []
     for name, held in chosen.items():
-        far = torch.cdist(asking, items[held]).numpy()
+        far = torch.cdist(asking, items[held].double()).numpy()
         same = asked[:, None] == labels[held]
         other = np.sort(far[~same])
         alike = far[same & (own[:, None] != held)]

@@ -108,7 +108,7 @@ class Members:
         """
         flat = classes.ravel()
         hands = self.sizes[flat] // per_class  # that one deck of the class holds
-        # How often each class came up before.
+        # How often each class was drawn before.
         order = np.argsort(flat, kind="stable")
         grouped = flat[order]
         occurrence = np.empty_like(flat)

@@ -1,12 +1,10 @@
 """The training loop: takes steps, logs, evaluates, selects, saves, and reports what a user must
 know."""
 
-import ctypes
 import itertools
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +40,6 @@ STEPS_WORTH_COMPILING = 5400
 SAVE = 1  # what a process may wish for after a step
 STOP = 2
 ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the same Ctrl-C
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
 
@@ -194,7 +191,7 @@ class Trainer:
         self._began = time.monotonic()
         self._seconds_before = self.position.seconds
         try:
-            with Interruption() as interruption, kept_memory():
+            with Interruption() as interruption:
                 if self.position.step == 0 and self.position.best is None:
                     self._select("start")  # with which the training competes
                 while not self._done():
@@ -550,24 +547,6 @@ def _averaged(module: nn.Module) -> dict[str, Tensor]:
     """Return what training changes, by name: parameters that are not frozen, and all buffers."""
     parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
     return parameters | dict(module.named_buffers())
-
-
-@contextmanager
-def kept_memory() -> Iterator[None]:
-    """Keep the memory that steps free: glibc gives large blocks back to the system, which clears
-    their pages again in the next step, for a third of its processor time."""
-    library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(library, "malloc_trim"):
-        yield
-        return
-    library.mallopt(M_MMAP_MAX, 0)
-    library.mallopt(M_TRIM_THRESHOLD, -1)
-    try:
-        yield
-    finally:
-        library.mallopt(M_MMAP_MAX, 65_536)  # glibc's own values
-        library.mallopt(M_TRIM_THRESHOLD, 128 * 1024)
-        library.malloc_trim(0)
 
 
 def random_state() -> dict[str, Tensor]:
