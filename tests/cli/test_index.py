@@ -89,6 +89,9 @@ def test_each_class_has_a_threshold_of_its_own(made, works, paint, rejected):
     table = (made / "asked.csv").read_text().splitlines()
     assert table[0] == "label,distance,false_match,true_match,pairs"
     assert [line.rpartition(",")[2] for line in table[1:]] == ["108", *["27"] * 4]
+    (made / "asked.csv").write_text(f"{table[0]}\n,1e9,0,1,9\nb,0,0,0,9\n")
+    matches = json.loads(works(*asked, "--thresholds", "asked.csv").stdout)["matches"]
+    assert sorted(match["id"] for match in matches) == [1, 2, *range(6, 12)], "b has its own"
     (made / "asked.csv").write_text("label,distance\na,1\n")
     assert "Write it by `vicinal calibrate`" in rejected(*asked, "--thresholds", "asked.csv")
 

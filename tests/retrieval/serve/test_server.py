@@ -77,6 +77,7 @@ def test_the_command_serves_by_tls_to_whoever_has_the_token_until_ctrl_c(served,
     with pem.open("a") as file:
         file.write((tmp_path / "certificate.pem").read_text())
     words = ["--port=0", "--device=cpu", "--read-only", f"--ssl-certfile={pem}"]
+    words += ["--user-header=X-Remote-User"]
     with subprocess.Popen(
         [sys.executable, "-m", "vicinal", "serve", *words, served.path],
         env={**os.environ, "VICINAL_TOKEN": "0123456789abcdef"},
@@ -90,6 +91,9 @@ def test_the_command_serves_by_tls_to_whoever_has_the_token_until_ctrl_c(served,
             trusted = ssl.create_default_context(cafile=pem)
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 urllib.request.urlopen(address, timeout=10, context=trusted)
+            proxied = {"X-Remote-User": "ada", "X-Forwarded-For": "203.0.113.9"}
+            asked = urllib.request.Request(address, headers=proxied)
+            assert urllib.request.urlopen(asked, timeout=10, context=trusted).status == 200
             known = {"Authorization": "Bearer 0123456789abcdef", "Content-Type": "application/json"}
             asked = urllib.request.Request(f"{address}metrics", headers=known)
             with urllib.request.urlopen(asked, timeout=10, context=trusted) as answer:
