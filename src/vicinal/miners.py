@@ -6,12 +6,10 @@ miner(embeddings, labels))`` learns from triplets, ``loss.on_pairs(embeddings, l
 *miner(embeddings, labels))`` from pairs.
 
 Batch-hard (Hermans et al., 2017), easy positives (Xuan et al., WACV 2020), semi-hard negatives
-(Schroff et al., CVPR 2015), distance-weighted negatives (Wu et al., ICCV 2017), multi-similarity
-(Wang et al., CVPR 2019), and what pytorch-metric-learning adds: triplets by margin or angle, pairs
-by margin, by rank or evenly over their distances.
+(Schroff et al., CVPR 2015), distance-weighted negatives (Wu et al., ICCV 2017) and multi-similarity
+(Wang et al., CVPR 2019). `vicinal.compat.pml.FromPML` takes pytorch-metric-learning's own miners.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -21,14 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from vicinal.arguments import coerce
-from vicinal.distances import (
-    Distance,
-    Euclidean,
-    at_least_float32,
-    cosine_similarity,
-    pairwise_distances,
-    unit_rows,
-)
+from vicinal.distances import Euclidean, cosine_similarity
 from vicinal.errors import ConfigError, check_known
 from vicinal.losses.loss import Comparisons, tuple_loss
 from vicinal.losses.multi_similarity import informative
@@ -47,11 +38,6 @@ from vicinal.tuples import (
 
 EasyNegative = Literal["semi_hard", "hardest"]
 SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
-TripletKind = Literal["all", "hard", "semi_hard", "easy"]
-Rank = Literal["hard", "semi_hard", "easy", "all"]
-
-
-EUCLIDEAN = Euclidean()
 # Three int64 columns of this length are 384 MiB; whoever needs more should not list tuples.
 MOST_TUPLES = 2**24
 
@@ -90,19 +76,14 @@ class Candidates(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(
-        cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, distance: Distance
+        cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, distance: Euclidean
     ) -> "Candidates":
         """Measure the anchors against the batch or the reference rows; where there are none,
-        against padding alone.
-
-        The numbers are distances: similarities of a ``distance`` that is one are negated.
-        """
+        against padding alone."""
         rows, classes, own = _reference(embeddings, labels, among)
         distances = distance(embeddings, rows)
         apart = other_class(labels, classes)
         columns, keep = positives(labels, classes, own)
-        if distance.larger_is_closer:
-            distances = -distances
         if not distances.shape[1]:
             distances = pad(distances, (0, 1), value=torch.inf)
             apart = pad(apart, (0, 1))
@@ -111,20 +92,18 @@ class Candidates(NamedTuple):
             keep = pad(keep, (0, 1))
         return cls(distances.gather(1, columns), keep, columns, distances, apart)
 
-    def counted(self, count: Int[Tensor, "n p"]) -> Int[Tensor, "n p"]:
-        """Return how many negatives stand against each positive: none against padding."""
-        return count.masked_fill(~self.keep_positive, 0).clamp_(min=0)
-
     def triplets(self, keep: Bool[Tensor, "n p"], negative: Int[Tensor, "n p"]) -> Triplets:
         """Return the marked anchors and positives, each with its negative."""
         anchor, place = keep.nonzero().unbind(dim=1)
         return Triplets(anchor, self.columns[anchor, place], negative[anchor, place])
 
-    def pairs(self, positive: Bool[Tensor, "n p"], negative: Bool[Tensor, "n m"]) -> MinedPairs:
-        """Return the marked pairs."""
-        anchor, place = positive.nonzero().unbind(dim=1)
-        apart = Pairs(*negative.nonzero().unbind(dim=1))
-        return MinedPairs(Pairs(anchor, self.columns[anchor, place]), apart)
+    def one_each(self, place: Int[Tensor, "n 1"], allowed: Bool[Tensor, "n m"]) -> Triplets:
+        """Return one triplet for each anchor that has both: the positive at ``place`` and the
+        nearest negative that is allowed."""
+        nearest = self.negative.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
+        there = self.keep_positive.gather(1, place) & allowed.gather(1, nearest)
+        keep = torch.zeros_like(self.keep_positive).scatter_(1, place, there)
+        return self.triplets(keep, nearest.expand_as(keep))
 
 
 def hardest(
@@ -147,15 +126,9 @@ def hardest(
     >>> [part.tolist() for part in hardest(line, labels, normalize=False)]
     [[0, 1], [1, 0], [2, 2]]
     """
-    hard = batch_easy_hard(
-        embeddings,
-        labels,
-        positive="hard",
-        negative="hard",
-        distance=Euclidean(normalize),
-        **among,
-    )
-    return Triplets(*hard.positive, hard.negative.other)
+    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
+    farthest = c.positive.masked_fill(~c.keep_positive, -torch.inf).argmax(dim=1, keepdim=True)
+    return c.one_each(farthest, c.keep_negative)
 
 
 def easy_positive(
@@ -180,14 +153,12 @@ def easy_positive(
         among: see `ReferenceRows`.
     """
     coerce(negative, EasyNegative, "negative")
-    easy = batch_easy_hard(
-        embeddings,
-        labels,
-        negative="semi_hard" if negative == "semi_hard" else "hard",
-        distance=Euclidean(normalize),
-        **among,
-    )
-    return Triplets(*easy.positive, easy.negative.other)
+    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
+    nearest = c.positive.masked_fill(~c.keep_positive, torch.inf).argmin(dim=1, keepdim=True)
+    allowed = c.keep_negative
+    if negative == "semi_hard":
+        allowed = allowed & (c.negative > c.positive.gather(1, nearest))
+    return c.one_each(nearest, allowed)
 
 
 def semi_hard(
@@ -230,7 +201,8 @@ def semi_hard(
         return c.triplets(c.keep_positive & there[:, None], negative)
     ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
     first = torch.searchsorted(ordered, c.positive, right=True)
-    count = c.counted(torch.searchsorted(ordered, c.positive + margin) - first)
+    count = torch.searchsorted(ordered, c.positive + margin) - first
+    count = count.masked_fill(~c.keep_positive, 0).clamp(min=0)  # none against padding
     if rule == "all":
         return _listed(first, count, c.columns, order)
     if generator is not None:
@@ -271,7 +243,7 @@ def distance_weighted(
             paper does not feel them; an anchor that has no nearer one forms no triplet.
         among: see `ReferenceRows`.
     """
-    c = Candidates.of(embeddings, labels, among, EUCLIDEAN)
+    c = Candidates.of(embeddings, labels, among, Euclidean())
     drawable = c.keep_negative & (c.negative < farthest)
     weights = log_weights(c.negative, embeddings.shape[1], cutoff)
     draws = torch.rand(
@@ -287,260 +259,6 @@ def distance_weighted(
     # Rounding may pass the last that can be drawn.
     negative = torch.minimum(drawn, torch.searchsorted(sums, total))
     return c.triplets(c.keep_positive & drawable.gather(1, negative), negative)
-
-
-def triplet_margin(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    margin: float = 0.2,
-    *,
-    kind: TripletKind = "all",
-    distance: Distance = EUCLIDEAN,
-    **among: Unpack[ReferenceRows],
-) -> Triplets:
-    """Mine every triplet that violates a margin, d_an ≤ d_ap + margin, or one kind of them.
-
-    Args:
-        embeddings: the anchors; without a reference also what they are compared with.
-        labels: class of each anchor.
-        margin: how much farther, or less similar, than the positive a negative should be.
-        kind: ``"all"`` that violate it; of these the ``"hard"`` ones, d_an ≤ d_ap, or the
-            ``"semi_hard"`` ones, d_an > d_ap; or the ``"easy"`` triplets, which do not violate it.
-        distance: how embeddings are compared.
-        among: see `ReferenceRows`.
-
-    >>> line, labels = torch.tensor([[0.0], [1.0], [1.1]]), torch.tensor([0, 0, 1])
-    >>> mined = triplet_margin(line, labels, kind="hard", distance=Euclidean(normalize=False))
-    >>> [part.tolist() for part in mined]
-    [[1], [0], [2]]
-    """
-    coerce(kind, TripletKind, "kind")
-    c = Candidates.of(embeddings, labels, among, distance)
-    ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
-    near, within = (
-        torch.searchsorted(ordered, c.positive + beyond, right=True) for beyond in (0, margin)
-    )
-    there = c.keep_negative.sum(dim=1, keepdim=True)
-    first, last = {
-        "all": (torch.zeros_like(near), within),
-        "hard": (torch.zeros_like(near), torch.minimum(near, within)),
-        "semi_hard": (near, within),
-        "easy": (within, there),
-    }[kind]
-    return _listed(first, c.counted(torch.minimum(last, there) - first), c.columns, order)
-
-
-@torch.no_grad()
-def angular(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    angle: float = 20.0,
-    *,
-    normalize: bool = True,
-    **among: Unpack[ReferenceRows],
-) -> Triplets:
-    """Mine the triplets whose angle at the negative is larger than ``angle``, as the angular loss
-    measures it.
-
-        tan α = ‖x_a - x_p‖ / (2 ‖x_n - x_c‖),   x_c = (x_a + x_p) / 2              Wang et al. 2017
-
-    Args:
-        embeddings: the anchors; without a reference also what they are compared with.
-        labels: class of each anchor.
-        angle: α in degrees, below 90.
-        normalize: whether embeddings are put on the unit sphere first.
-        among: see `ReferenceRows`.
-
-    >>> rows = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
-    >>> mined = angular(rows, torch.tensor([0, 0, 1, 2]), angle=40.0, normalize=False)
-    >>> [part.tolist() for part in mined]  # 45 and 11 degrees
-    [[0, 1], [1, 0], [2, 2]]
-    """
-    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
-    reference = among.get("reference")
-    anchors = at_least_float32(embeddings)
-    rows = at_least_float32(embeddings if reference is None else reference)
-    if normalize:
-        anchors = unit_rows(anchors)
-        rows = unit_rows(rows)
-    found = [Triplets(*c.columns.new_empty(3, 0))]
-    total = 0
-    # A positive of each anchor at a time: memory stays n x m.
-    for place, column in enumerate(c.columns.unbind(dim=1)):
-        if not c.keep_positive[:, place].any():
-            continue  # padding, where there may be no rows
-        far = pairwise_distances((anchors + rows[column]) / 2, rows, squared=False)
-        wide = c.positive[:, place, None] > 2 * math.tan(math.radians(angle)) * far
-        anchor, negative = (
-            (wide & c.keep_positive[:, place, None] & c.keep_negative).nonzero().unbind(dim=1)
-        )
-        found.append(Triplets(anchor, column[anchor], negative))
-        total += len(anchor)
-        _check_total(total)
-    together = [torch.cat(parts) for parts in zip(*found, strict=True)]
-    order = together[0].argsort(stable=True)
-    return Triplets(*(part[order] for part in together))
-
-
-def batch_easy_hard(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    *,
-    positive: Rank = "easy",
-    negative: Rank = "hard",
-    distance: Distance = EUCLIDEAN,
-    **among: Unpack[ReferenceRows],
-) -> MinedPairs:
-    """Mine one positive and one negative pair of each anchor, each by its rank, or all of a kind.
-
-    The easy positive is the nearest, the hard one the farthest; the easy negative is the farthest,
-    the hard one the nearest. A semi-hard negative is the nearest that is farther than the chosen
-    positive, a semi-hard positive the farthest that is nearer than the chosen negative. An anchor
-    without one of the two has no pair.
-
-    Args:
-        embeddings: the anchors; without a reference also what they are compared with.
-        labels: class of each anchor.
-        positive: which positive; ``"all"`` keeps every positive pair.
-        negative: which negative; not both may be semi-hard, nor one semi-hard and the other all.
-        distance: how embeddings are compared.
-        among: see `ReferenceRows`.
-
-    >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 1])
-    >>> pairs = batch_easy_hard(line, labels, distance=Euclidean(normalize=False))
-    >>> pairs.positive.other.tolist(), pairs.negative.other.tolist()
-    ([1, 0, 1], [3, 3, 3])
-    """
-    coerce(positive, Rank, "positive")
-    coerce(negative, Rank, "negative")
-    if "semi_hard" in (positive, negative) and {positive, negative} <= {"semi_hard", "all"}:
-        raise ConfigError(
-            "semi-hard pairs are found beside one pair of the other kind, got "
-            f"positive={positive!r} and negative={negative!r}. Use easy or hard for one of them."
-        )
-    c = Candidates.of(embeddings, labels, among, distance)
-    values = {"positive": c.positive, "negative": c.negative}
-    keep = {"positive": c.keep_positive, "negative": c.keep_negative}
-    ranks = {"positive": positive, "negative": negative}
-    bound: Tensor | None = None  # the distance of the pair that was chosen first
-    for side in sorted(keep, key=lambda side: ranks[side] == "semi_hard"):
-        if ranks[side] == "all":
-            continue
-        if ranks[side] == "semi_hard" and bound is not None:
-            beyond = values[side] < bound if side == "positive" else values[side] > bound
-            keep[side] = keep[side] & beyond
-        nearest = (ranks[side] == "easy") == (side == "positive")
-        ordered = values[side].masked_fill(~keep[side], torch.inf if nearest else -torch.inf)
-        bound, place = (ordered.min if nearest else ordered.max)(dim=1, keepdim=True)
-        keep[side] = torch.zeros_like(keep[side]).scatter_(1, place, value=True) & keep[side]
-    if "all" not in (positive, negative):
-        both = [kept.any(dim=1, keepdim=True) for kept in keep.values()]
-        keep = {side: kept & both[0] & both[1] for side, kept in keep.items()}
-    return c.pairs(keep["positive"], keep["negative"])
-
-
-def pair_margin(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    *,
-    positive_margin: float = 0.2,
-    negative_margin: float = 0.8,
-    distance: Distance = EUCLIDEAN,
-    **among: Unpack[ReferenceRows],
-) -> MinedPairs:
-    """Mine the positive pairs farther apart than one margin and the negative pairs nearer than
-    another.
-
-    Args:
-        embeddings: the anchors; without a reference also what they are compared with.
-        labels: class of each anchor.
-        positive_margin: positive pairs at this distance, or similarity, or nearer are left out.
-        negative_margin: negative pairs at this distance, or similarity, or farther are left out.
-        distance: how embeddings are compared.
-        among: see `ReferenceRows`.
-
-    >>> line, labels = torch.tensor([[0.0], [1.0], [1.5]]), torch.tensor([0, 0, 1])
-    >>> pairs = pair_margin(line, labels, distance=Euclidean(normalize=False))
-    >>> pairs.positive.other.tolist(), pairs.negative.anchor.tolist()
-    ([1, 0], [1, 2])
-    """
-    c = Candidates.of(embeddings, labels, among, distance)
-    sign = -1 if distance.larger_is_closer else 1
-    return c.pairs(
-        c.keep_positive & (c.positive > sign * positive_margin),
-        c.keep_negative & (c.negative < sign * negative_margin),
-    )
-
-
-def uniform_histogram(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    *,
-    generator: torch.Generator,
-    bins: int = 100,
-    positives_per_bin: int = 10,
-    negatives_per_bin: int = 10,
-    distance: Distance = EUCLIDEAN,
-    **among: Unpack[ReferenceRows],
-) -> MinedPairs:
-    """Draw positive and negative pairs evenly over their distances: as many from each bin of a
-    histogram.
-
-    The bins of each kind have equal width, from its least distance to its largest.
-
-    Differs: pytorch-metric-learning draws with replacement; here no pair is drawn twice, and a bin
-        that has fewer pairs
-    than wanted gives them all.
-
-    Args:
-        embeddings: the anchors; without a reference also what they are compared with.
-        labels: class of each anchor.
-        generator: what is drawn from, on any device; equal seeds draw equally in every process.
-        bins: number of bins of each kind.
-        positives_per_bin: positive pairs drawn from each bin.
-        negatives_per_bin: negative pairs drawn from each bin.
-        distance: how embeddings are compared.
-        among: see `ReferenceRows`.
-
-    >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 0])
-    >>> options = {"generator": torch.Generator(), "distance": Euclidean(normalize=False)}
-    >>> drawn = uniform_histogram(line, labels, bins=2, positives_per_bin=3, **options)
-    >>> lengths = (line[drawn.positive.anchor] - line[drawn.positive.other]).abs().flatten()
-    >>> lengths.sort().values[3:].tolist()
-    [4.0, 6.0, 7.0]
-    """
-    c = Candidates.of(embeddings, labels, among, distance)
-    return c.pairs(
-        _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator),
-        _evenly(c.negative, c.keep_negative, bins, negatives_per_bin, generator),
-    )
-
-
-def _evenly(
-    values: Float[Tensor, "n m"],
-    keep: Bool[Tensor, "n m"],
-    bins: int,
-    each: int,
-    generator: torch.Generator,
-) -> Bool[Tensor, "n m"]:
-    """Draw up to ``each`` kept places from each of ``bins`` equal intervals of their values."""
-    kept = values[keep]
-    if not len(kept):
-        return keep
-    low, high = kept.aminmax()
-    interval = (
-        ((kept - low) / (high - low).clamp(min=torch.finfo(kept.dtype).tiny) * bins)
-        .long()
-        .clamp(0, bins - 1)
-    )
-    draws = torch.rand(
-        len(kept), generator=generator, device=generator.device, dtype=torch.float64
-    ).to(kept.device)
-    order = (interval + draws.clamp(max=1 - 1e-9)).argsort()  # bin by bin, shuffled inside
-    first = torch.searchsorted(interval[order], interval[order])
-    drawn = torch.zeros_like(interval, dtype=torch.bool)
-    drawn[order] = torch.arange(len(order), device=order.device) - first < each
-    return keep.masked_scatter(keep, drawn)
 
 
 @torch.no_grad()
@@ -571,10 +289,9 @@ def multi_similarity(
 
 
 # The miners by the names that `loss.miner` takes.
-_OF_TRIPLETS = (angular, distance_weighted, easy_positive, hardest, semi_hard, triplet_margin)
-_OF_PAIRS = (batch_easy_hard, multi_similarity, pair_margin, uniform_histogram)
 MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {
-    miner.__name__: miner for miner in (*_OF_TRIPLETS, *_OF_PAIRS)
+    miner.__name__: miner
+    for miner in (distance_weighted, easy_positive, hardest, multi_similarity, semi_hard)
 }
 __all__ = ["MINERS", "Mined", *MINERS]
 
@@ -582,9 +299,9 @@ __all__ = ["MINERS", "Mined", *MINERS]
 class Mined(nn.Module):
     """A loss over the triplets or pairs that a miner chooses, in place of all tuples of the batch.
 
-    A miner that draws (``distance_weighted``, ``uniform_histogram``, ``semi_hard`` with
-    ``rule="random"``) is given a generator, which follows from ``seed`` and the number of training
-    batches so far; that number is part of ``state_dict``, so a resumed run draws the same tuples.
+    A miner that draws (``distance_weighted``, ``semi_hard`` with ``rule="random"``) is given a
+    generator, which follows from ``seed`` and the number of training batches so far; that number is
+    part of ``state_dict``, so a resumed run draws the same tuples.
 
     Args:
         loss: a tuple loss, scored by its ``on_triplets`` or ``on_pairs``.
@@ -628,10 +345,7 @@ class Mined(nn.Module):
     def mine(self, embeddings: Embeddings, labels: SingleLabels) -> Triplets | MinedPairs:
         """Choose the tuples of a batch."""
         given = dict(self.arguments or {})
-        if (
-            self.miner in ("distance_weighted", "uniform_histogram")
-            or given.get("rule") == "random"
-        ):
+        if self.miner == "distance_weighted" or given.get("rule") == "random":
             given["generator"] = torch.Generator().manual_seed(
                 (self.seed * 2**32 + self.calls) % 2**63
             )
@@ -666,19 +380,15 @@ def _reference(
     return Reference.checked(embeddings, labels, **among) or (None, None, None)
 
 
-def _check_total(total: int) -> None:
+def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor) -> Triplets:
+    """Return every triplet of the ranges that begin at ``first`` and are ``count`` long."""
+    total = int(count.sum())
     if total > MOST_TUPLES:
         raise ConfigError(
             f"triplets of the batch were asked for as a list, but there are {total:,}, more than "
             f"{MOST_TUPLES:,}. Use a loss that lists none, such as SemiHardTripletLoss, or a "
             "smaller batch."
         )
-
-
-def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor) -> Triplets:
-    """Return every triplet of the ranges that begin at ``first`` and are ``count`` long."""
-    total = int(count.sum())
-    _check_total(total)
     flat = count.flatten()
     pair = torch.repeat_interleave(
         torch.arange(len(flat), device=flat.device), flat, output_size=total

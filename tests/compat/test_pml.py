@@ -163,6 +163,13 @@ def test_its_losses_keep_their_distance_reducer_and_miner(loss, miner, batch):
     same_in_value_and_gradient(FromPML(loss, miner)(*batch), loss(*batch, mined), batch[0])
 
 
+def test_its_miners_train_our_losses(batch):
+    miner = miners.AngularMiner(20)
+    adapted = FromPML(LossForPML(BatchAllTripletLoss(0.2, normalize=True)), miner)
+    theirs = losses.TripletMarginLoss(margin=0.2)(*batch, miner(*batch))
+    same_in_value_and_gradient(adapted(*batch), theirs, batch[0])
+
+
 def test_its_losses_take_reference_rows_as_ours_do(batch, rng):
     embeddings, labels = batch
     memory = torch.randn(30, 8, generator=rng), torch.arange(30) % 6
