@@ -200,7 +200,6 @@ def test_folders_of_a_users_own(attack, targets, tmp_path):
     outputs = (
         ("index", targets.run, targets.photos, "--collection", folder),
         ("export", targets.run, "--no-onnx", "--to", folder),
-        ("data", "pack", targets.photos, folder),
         ("embed", targets.run, targets.photos, "--out", folder / "e.npz"),
         ("train", "--data", targets.vectors, "--run", folder, "-q", "--no-report", *attack.vectors),
     )

@@ -47,10 +47,6 @@ def scenes(attack, targets, tmp_path):
         ignored = shutil.ignore_patterns("report.html", *without)
         return lambda: shutil.copytree(targets.run, folder, ignore=ignored)
 
-    def pack():
-        if not (folder / "packed").exists():  # a whole set is not written again
-            attack.done("data", "pack", targets.photos, folder / "packed")
-
     def measured():
         lines = map(json.loads, (folder / "results" / "small.jsonl").read_text().splitlines())
         return [(line["row"], line["seed"], line["slots"], line["metrics"]) for line in lines]
@@ -71,11 +67,10 @@ def scenes(attack, targets, tmp_path):
         "index": (bare, run("index", folder, targets.photos), indexed),
         "dedupe": (whole, run("dedupe", folder), files("duplicates.*")),
         "embed": (empty, embed, files("*.npz")),
-        "pack": (empty, pack, files("*")),
     }
 
 
-@pytest.mark.parametrize("scene", ["bench", "index", "dedupe", "embed", "pack"])
+@pytest.mark.parametrize("scene", ["bench", "index", "dedupe", "embed"])
 def test_a_killed_command_goes_on_to_the_same_bytes(attack, kills, scenes, scene):
     folder, known = scenes
     prepare, work, result = known[scene]

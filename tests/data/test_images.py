@@ -3,16 +3,16 @@
 import io
 import os
 import shutil
+import tarfile
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from PIL import ExifTags, Image, ImageOps
 
-from vicinal.data import check
+from vicinal.data import check, open_path
 from vicinal.data.folder import Folder
 from vicinal.data.records import ImageFiles
-from vicinal.data.shards import Shards, pack
 from vicinal.errors import DataError
 from vicinal.files import read_image, upright
 
@@ -105,11 +105,9 @@ def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(
     size, tmp_path, monkeypatch
 ):
     path = save(tmp_path / "x.png", Image.new("L", size))
-    packed = pack(Folder(str(folder_of(path)), test=0.0).load(), tmp_path / "packed")[0].parent
-    sources = (
-        Folder(str(tmp_path / "set"), test=0.0).load().source,
-        Shards(str(packed)).load().source,
-    )
+    with tarfile.open(tmp_path / "set.tar", "w") as archive:
+        archive.add(folder_of(path))
+    sources = [open_path(tmp_path / name).load().source for name in ("set", "set.tar")]
     monkeypatch.setattr("vicinal.files.MOST_PIXELS", 1500)
     monkeypatch.setattr(Image.Image, "resize", lambda *_: pytest.fail("resized"))
     for read in (lambda: read_image(path), lambda: sources[0].read(0), lambda: sources[1].read(0)):

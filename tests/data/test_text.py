@@ -5,11 +5,11 @@ import pytest
 from PIL import Image
 from tests.reading import load
 
-from vicinal.data import Arrays, Sentences, Table, check, open_path, pack
+from vicinal.data import Arrays, Sentences, Table, check, open_path
 from vicinal.data.loader import load_all
 from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 
 
 @pytest.fixture
@@ -145,9 +145,3 @@ def test_what_is_no_text_is_named_with_file_and_row(table, lines, said):
     path = table(*lines)
     with pytest.raises(DataError, match=f"{path.name}.*{said}"):
         open_path(path).load()
-
-
-def test_pictures_with_texts_are_not_packed(table, tmp_path):
-    records = open_path(table("path,text", "0.png,an owl", "1.png,a wren")).load()
-    with pytest.raises(ConfigError, match="holds images and texts"):
-        pack(records, tmp_path / "packed")

@@ -237,7 +237,7 @@ def explain(what: Annotated[str, typer.Argument(metavar="SLOT=NAME")]) -> None:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Check data before training; pack them for another machine.",
+    help="Check data before training.",
     epilog="\b\nExample:\n  vicinal data check pictures/",
 )
 
@@ -268,48 +268,3 @@ def check(path: str, as_json: Annotated[bool, typer.Option("--json")] = False) -
     else:
         typer.echo("\n".join(found.lines()))
     raise typer.Exit(0 if found.ok else 1)
-
-
-@app.command()
-def pack(
-    source: str,
-    folder: Path,
-    resize: Annotated[int | None, typer.Option(min=1)] = None,
-    part_megabytes: Annotated[int, typer.Option(min=1)] = 50,
-) -> None:
-    """Pack images with labels, splits and columns into tar shards; `--data FOLDER` reads them in
-    place.
-
-    Image files are kept byte for byte unless --resize makes them smaller.
-
-    Args:
-        source: Images: folder of class folders, table, or set.
-        folder: Where the shards go; new or empty.
-        resize: Make JPEGs of this shorter side, in pixels; default: keep the files.
-        part_megabytes: Largest size of a shard, in millions of bytes.
-
-    Examples:
-        vicinal data pack pictures/ packed/ --resize 256
-    """
-    from vicinal.data import open_path
-    from vicinal.data import pack as pack_records
-    from vicinal.training.console import Console
-
-    records = open_path(source).load()
-    with Console().following(len(records), 0, "packing") as follower:
-        files = pack_records(
-            records,
-            folder,
-            resize=resize,
-            part_bytes=part_megabytes * 10**6,
-            progress=follower.advance,
-        )
-    total = sum(file.stat().st_size for file in files)
-    typer.echo(
-        f"{len(records)} images of {records.name}: {len(files)} files, {total / 1e6:.1f} MB in "
-        f"{folder}"
-    )
-    typer.echo(
-        "Carry the whole folder; there, name it as data: vicinal train --data "
-        f"{shlex.quote(folder.name + '/')}"
-    )

@@ -28,7 +28,7 @@ from vicinal.data.records import (
     Source,
     Texts,
 )
-from vicinal.data.shards import Shards, pack
+from vicinal.data.shards import Shards
 from vicinal.data.splits import Labeled, SplitByClass, hold_out
 from vicinal.data.table import (
     TABLES,
@@ -194,6 +194,5 @@ __all__ = [
     "check",
     "hold_out",
     "open_path",
-    "pack",
     "read_image",
 ]
