@@ -1,9 +1,30 @@
 """When does hardness help? Methods that look for hard tuples, on data whose faults are known
-(``corrupted.py``)."""
+(``corrupted.py``).
 
-from benchmarks import ALA, GLYPHS, HDML, LOOP, LOSSES, SOFTMAX, Benchmark, Rows
+    vicinal bench experiments/hardness.py::when_does_hardness_help --jobs 14
+    vicinal bench experiments/hardness.py::wrong_labels-glyphs --jobs 14 --seeds 5 --minutes 6
+    vicinal bench experiments/hardness.py::wrong_labels-cub_features --jobs 14 --seeds 5 --minutes 6
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from benchmarks import (
+    ALA,
+    CUB_FEATURES,
+    GLYPHS,
+    HDML,
+    LOOP,
+    LOSSES,
+    SOFTMAX,
+    Benchmark,
+    Rows,
+    Slot,
+)
 from corrupted import Corrupted
 from figures import Matrix
+from findings import FINDINGS
+from vicinal.bench import Table, row
 
 CORRUPTED = Benchmark(
     "",
@@ -61,9 +82,69 @@ levels = {
     title: {condition: f"{name}: {condition}" for condition in CONDITIONS}
     for name, (title, *_) in BASELINES.items()
 }
-TABLE = rows.table(
+WHEN = rows.table(
     "when_does_hardness_help",
     "When does hardness help?",
     figure=Matrix(cells, levels),
     network=SOFTMAX,
 )
+
+# Over proxies. Each loss has rates of its own, of the network and, times a factor, of the proxies,
+# chosen on held-out classes of the clean sets (one seed); methods have those of Proxy-Anchor.
+OVER_PROXIES = {"HDML over proxies": {"method": HDML}, "IDML": {"method": "idml"}}
+ALONE: dict[str, Slot] = {
+    "multi-similarity": LOSSES["multi-similarity"],
+    "PFML": {"name": "potential_field", "start": "means"},
+    "Proxy-Anchor": {"name": "proxy_anchor", "start": "means"},
+}
+
+
+def wrong_labels(
+    benchmark: Benchmark, epochs: int, rates: Mapping[str, tuple[float, int]]
+) -> Table:
+    """Losses with and without proxies, and methods over Proxy-Anchor, by the share of wrong labels.
+
+    Args:
+        benchmark: whose training labels are redrawn.
+        epochs: of all rows.
+        rates: of the network and how many times that of the proxies, by loss.
+    """
+    faults = {name: word for name, word in CONDITIONS.items() if "label_noise" in word or not word}
+    rows = []
+    for fault, word in faults.items():
+        for name, loss in ALONE.items():
+            rate, factor = rates[name]
+            optimizer = {"learning_rate": rate, "loss_factor": factor}
+            slots = {"loss": loss, "optimizer": optimizer}
+            rows.append(row(f"{name}: {fault}", *word.split(), **slots))
+        for name, slots in OVER_PROXIES.items():
+            rows.append(row(f"{name}: {fault}", against=f"Proxy-Anchor: {fault}", **slots))
+    cells = {fault: {name: f"{name}: {fault}" for name in OVER_PROXIES} for fault in faults}
+    levels = {name: {fault: f"{name}: {fault}" for fault in faults} for name in ALONE}
+    name = f"wrong_labels-{benchmark.name}"
+    every = {
+        "data": {"name": Corrupted.name, "data": benchmark.slots["data"]},
+        "sampler": benchmark.classes,
+        "training": {"epochs": epochs, "evaluate_every": epochs // 6},
+    }
+    return Table(
+        f"{benchmark.title}: wrong labels over proxies",
+        *rows,
+        name=name,
+        finding=FINDINGS.get(name, ""),
+        figure=Matrix(cells, levels),
+        **{**benchmark.slots, **every},
+    )
+
+
+FEW = replace(GLYPHS, slots={**CORRUPTED.slots, "data": CORRUPTED.slots["data"]["data"]})
+TABLES = [
+    wrong_labels(
+        FEW, 18, {"multi-similarity": (2e-3, 10), "PFML": (2e-3, 10), "Proxy-Anchor": (1e-3, 100)}
+    ),
+    wrong_labels(
+        CUB_FEATURES,
+        12,
+        {"multi-similarity": (1e-4, 10), "PFML": (1e-4, 100), "Proxy-Anchor": (1e-4, 100)},
+    ),
+]
