@@ -18,12 +18,12 @@ from pathlib import Path
 # `published`, which all experiments share.
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
-from peers import lacking
 from sets import file_of, read
 from table import markdown, view
 from units import FULL, Plan
 
 from methods import METHODS, PEERS
+from peers import lacking
 from vicinal.bench import results
 from vicinal.bench.pool import Pool, Task
 from vicinal.data.folder import data_root

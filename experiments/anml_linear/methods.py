@@ -21,11 +21,11 @@ def contestant(method: str, smallest_class: int) -> "tuple[BaseEstimator, Grid]"
     Args:
         smallest_class: samples of it in the training part, which bound LMNN's neighbours.
     """
-    from peers import ITML, LMNN
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
     from sklearn.preprocessing import FunctionTransformer
 
+    from peers import ITML, LMNN
     from vicinal.linear import GMML, LANML, PAPER_GRIDS, PNCA, RVML
 
     most = max(1, smallest_class * (FOLDS - 1) // FOLDS - 1)  # also within a fold

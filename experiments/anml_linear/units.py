@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import PEER_VERSION
 from sets import load, split, stratified
 
 from methods import FOLDS, PEERS, contestant
+from peers import PEER_VERSION
 from vicinal.bench.pool import Task
 from vicinal.training.run import commit
 
