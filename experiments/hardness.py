@@ -90,7 +90,7 @@ WHEN = rows.table(
 )
 
 # Over proxies. Each loss has rates of its own, of the network and, times a factor, of the proxies,
-# chosen on held-out classes of the clean sets (one seed); methods have those of Proxy-Anchor.
+# chosen by held-out classes of the clean sets among 2 to 9 (one seed); methods have Proxy-Anchor's.
 OVER_PROXIES = {"HDML over proxies": {"method": HDML}, "IDML": {"method": "idml"}}
 ALONE: dict[str, Slot] = {
     "multi-similarity": LOSSES["multi-similarity"],
@@ -124,6 +124,7 @@ def wrong_labels(
     name = f"wrong_labels-{benchmark.name}"
     every = {
         "data": {"name": Corrupted.name, "data": benchmark.slots["data"]},
+        "model": {**benchmark.slots["model"], "start": "random"},
         "sampler": benchmark.classes,
         "training": {"epochs": epochs, "evaluate_every": epochs // 6},
     }
