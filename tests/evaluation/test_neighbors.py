@@ -85,7 +85,7 @@ def test_tiny_and_huge_rows_neither_vanish_nor_overflow(rng, scale):
 def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
     rows = torch.randn(300, 12, generator=rng).round(decimals=1)  # rounded, so that ties occur
     whole = neighbors(rows, 6)
-    chunks = list(Gallery(rows).search(rows, 6, own=torch.arange(300), chunk_bytes=chunk_bytes))
+    chunks = list(Gallery(rows).search(rows, 6, without=torch.arange(300), chunk_bytes=chunk_bytes))
     assert [chunk.start for chunk in chunks] == [
         sum(len(c.ids) for c in chunks[:i]) for i in range(len(chunks))
     ]
@@ -103,7 +103,7 @@ def test_a_gallery_on_the_disk_is_searched_in_blocks_to_the_last_digit(
     excluded = torch.zeros(300, dtype=torch.bool).index_fill(0, torch.arange(40, 140), True)
     np.save(tmp_path / "rows.npy", rows.numpy())
     lying = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
-    cases = [{}, {"own": own}, {"excluded": excluded}, {"own": own, "excluded": excluded}]
+    cases = [{}, {"without": own}, {"without": excluded}]
     whole = [Gallery(rows, metric).nearest(rows, 6, **how) for how in cases]
     prepared = []
     original = exact._prepared
@@ -210,7 +210,7 @@ def test_rows_that_are_left_out_are_not_found(rng):
     excluded = torch.ones(200, dtype=torch.bool)
     excluded[[3, 60, 199]] = False
     for k in (1, 5):
-        (chunk,) = Gallery(rows).search(rows[:1], k, excluded=excluded)
+        (chunk,) = Gallery(rows).search(rows[:1], k, without=excluded)
         ids, _ = by_hand(rows[:1], 3, rows[~excluded])
         expected = torch.tensor([3, 60, 199])[ids][:, :k]
         assert torch.equal(chunk.ids[:, : expected.shape[1]], expected)
@@ -238,15 +238,15 @@ def test_where_few_rows_are_left_no_other_is_compared(rng, monkeypatch):
 
     monkeypatch.setattr(exact, "_apart", counted)
     gallery = Gallery(rows)
-    gallery.nearest(rows[:1], 5, excluded=excluded)
+    gallery.nearest(rows[:1], 5, without=excluded)
     assert compared == [3]
     gallery.nearest(rows[:1], 2)  # from here on proposed by products, as where some are left out
     few = torch.arange(200) % 5 > 0
     monkeypatch.setattr(exact.Proposal, "__call__", seen)
     ids, _ = by_hand(rows[:1], 3, rows[~few])
-    assert torch.equal(gallery.nearest(rows[:1], 3, excluded=few).ids, 5 * ids)
+    assert torch.equal(gallery.nearest(rows[:1], 3, without=few).ids, 5 * ids)
     assert proposed == [64], "40, in blocks of 64"
-    none = Gallery(rows).nearest(rows[:1], 5, excluded=torch.ones(200, dtype=torch.bool))
+    none = Gallery(rows).nearest(rows[:1], 5, without=torch.ones(200, dtype=torch.bool))
     assert (none.ids == -1).all() and none.distances.isinf().all()
 
 

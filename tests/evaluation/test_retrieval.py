@@ -40,7 +40,7 @@ def score(
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
     own = torch.arange(len(rows)) if gallery is None else None
     chunks = Gallery.of(rows, gallery, "euclidean").search(
-        rows, ranks, own=own, chunk_bytes=chunk_bytes
+        rows, ranks, without=own, chunk_bytes=chunk_bytes
     )
     metrics = [*(f"recall@{k}" for k in recalls), "map@r", "r_precision"]
     return query_scores(chunks, labels, gallery_labels, metrics=metrics).means()

@@ -164,14 +164,14 @@ def compact_scores(
             x = to_unit_length(x, dim=1)
             rows = to_unit_length(rows, dim=1)
         whole = Stored(rows, 4 * size, 0)
-        ways = [("float32", "", Gallery(rows).search(x, k, own=own), whole)]
+        ways = [("float32", "", Gallery(rows).search(x, k, without=own), whole)]
         if rerank:
             among = None if gallery is None else rows
             ways.append(("float32", "re-ranked", _reranked(x, k, among), whole))
         for name in dict.fromkeys(quantize):
             stored = QUANTIZERS[name](rows)
             held = Gallery(stored.rows)
-            ways.append((name, "", held.search(x, k, own=own), stored))
+            ways.append((name, "", held.search(x, k, without=own), stored))
             ways.append((name, "rescored", _rescored(x, held, rows, k, own), stored))
         for name, refined, chunks, stored in ways:
             start = time.perf_counter()
@@ -203,7 +203,7 @@ def _rescored(
     """Find candidates by what codes decode to, and order them by their float32 rows."""
     width = min(max(_RESCORED * k, _LEAST), len(rows))
     few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
-    for chunk in held.search(queries, width, own=own):
+    for chunk in held.search(queries, width, without=own):
         ids = chunk.ids.sort(dim=1).values  # so that ties come in order of their ids
         block = queries[chunk.start : chunk.start + len(ids)].unsqueeze(1)
         pairs = zip(torch.split(block, few), torch.split(ids, few), strict=True)

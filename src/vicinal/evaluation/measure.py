@@ -259,7 +259,7 @@ def _retrieve(
 
     def ask(queries: Tensor, places: Tensor, k: int, metrics: list[str]) -> QueryScores:
         """Score some of the queries."""
-        chunks = among.search(queries, k, own=places if others is None else None)
+        chunks = among.search(queries, k, without=places if others is None else None)
         wanted = relevant[places]
         found = query_scores(
             chunks, own[places], labels, metrics=metrics, same=same, relevant=wanted

@@ -9,21 +9,22 @@ of the plain double loop, for any chunk size and device.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 
 from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, check_known, few
 
 Queries = Float[Tensor, "q d"]
 Rows = Float[Tensor, "g d"]
+Without = Int[Tensor, "q"] | Bool[Tensor, "g"] | None
 _GROUP = 64  # values per group of which only the least is looked at first
 _CANDIDATE_BYTES = 40  # of what a candidate takes until its distance is known
 _BLOCK_BYTES = 2**29  # of a gallery that a CPU prepares at once: a larger one may lie on the disk
@@ -80,7 +81,7 @@ def neighbors(
     among = Gallery.of(queries, gallery, metric)
     if gallery is None:
         own = torch.arange(len(queries))
-    return among.nearest(queries, k, own=own)
+    return among.nearest(queries, k, without=own)
 
 
 def joined(chunks: Iterable[Neighbors], queries: Queries, k: int) -> Neighbors:
@@ -170,118 +171,96 @@ class Gallery:
         queries: Queries,
         k: int,
         *,
-        own: Int[Tensor, "q"] | None = None,
-        excluded: Bool[Tensor, "g"] | None = None,
+        without: Without = None,
         chunk_bytes: int | None = None,
     ) -> Iterator[Neighbors]:
         """Find the nearest rows of finite queries, some queries at a time.
 
         Args:
-            own: a row for each query that it does not find.
-            excluded: rows that are never found.
+            without: a row for each query that it does not find, or True for each row that no query
+                finds.
             chunk_bytes: size of the largest temporary; the default suits the device.
         """
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
-        size = max(1, _BLOCK_BYTES // (4 * self.given.shape[1]))
-        blocks = max(2 * k, size) < len(self.given) and self.given.is_cpu and not self._in_place
-        how: Any = {"own": own, "excluded": excluded, "chunk_bytes": chunk_bytes}
-        search = partial(self._in_blocks, max(2 * k, size)) if blocks else self._search
-        for found in search(queries, k, **how):
+        for found in self._search(queries, k, without, chunk_bytes):
             yield replace(found, distances=found.distances.float())
 
-    def _in_blocks(
-        self,
-        size: int,
-        queries: Queries,
-        k: int,
-        *,
-        own: Int[Tensor, "q"] | None,
-        excluded: Bool[Tensor, "g"] | None,
-        chunk_bytes: int | None,
-    ) -> Iterator[Neighbors]:
-        """Search some rows after the others, each for many queries: distances in float64 order what
-        is found as they would in one search."""
-        some = max(1, _BLOCK_BYTES // (64 * k))
-        for first in range(0, len(queries), some):
-            asked = queries[first : first + some]
-            best = Neighbors(
-                first,
-                torch.empty(len(asked), 0, dtype=torch.long),
-                torch.empty(len(asked), 0, dtype=torch.float64),
-            )
-            for start in range(0, len(self.given), size):
-                among = Gallery(self.given[start : start + size], self.metric)
-                mine = None
-                if own is not None:
-                    mine = own[first : first + some].cpu() - start
-                    mine = mine.where(mine < len(among.given), -1).clamp(min=-1)
-                out = None if excluded is None else excluded[start : start + size]
-                found = joined(
-                    among._search(asked, k, own=mine, excluded=out, chunk_bytes=chunk_bytes),
-                    asked,
-                    k,
-                )
-                ids = found.ids.where(found.ids < 0, found.ids + start)
-                best = ordered(
-                    first,
-                    torch.cat([best.distances, found.distances], dim=1),
-                    torch.cat([best.ids, ids], dim=1),
-                    k,
-                )
-            yield best
-
     def _search(
-        self,
-        queries: Queries,
-        k: int,
-        *,
-        own: Int[Tensor, "q"] | None,
-        excluded: Bool[Tensor, "g"] | None,
-        chunk_bytes: int | None,
+        self, queries: Queries, k: int, without: Without, chunk_bytes: int | None
     ) -> Iterator[Neighbors]:
-        """Search as ``search`` does, by distances in float64; an ``own`` of -1 is none."""
+        """Search as ``search`` does, by distances in float64; for a query without a row of its own
+        ``without`` is -1."""
+        size = max(2 * k, _BLOCK_BYTES // (4 * self.given.shape[1]))
+        if size < len(self.given) and self.given.is_cpu and not self._in_place:
+            yield from self._in_blocks(size, queries, k, without, chunk_bytes)
+            return
         among = self.rows
         budget = chunk_bytes or _CHUNK_BYTES.get(among.device.type, _CHUNK_BYTES["cpu"])
-        count = len(among) if excluded is None else int((~excluded).sum())
+        masked = without is not None and without.dtype == torch.bool
+        count = int((~without).sum()) if masked else len(among)
         # Candidates pay only where k asks for less than half of the rows: gathering one costs about
         # as much as two distances in passing. Else float64 values, their order and a copy.
         whole = self.metric == "poincare" or 2 * k >= count
-        narrow = whole or 4 * count < len(among)  # gathering them takes less than comparing all
-        if narrow and excluded is not None and own is None:
-            kept = (~excluded).nonzero().squeeze(1)
+        if masked and (whole or 4 * count < len(among)):  # gathering takes less than comparing all
+            kept = (~without).nonzero().squeeze(1)
             left = copy.copy(self)
             left.rows = among[kept]
             vars(left).pop("proposal", None)
             ids = pad(kept, (0, 1), value=-1)  # the last stands for none
-            rest: Any = {"own": None, "excluded": None, "chunk_bytes": chunk_bytes}
-            for found in left._search(queries, k, **rest):
+            for found in left._search(queries, k, None, chunk_bytes):
                 yield replace(found, ids=ids[found.ids])
             return
         per_chunk = max(1, budget // max(1, (24 if whole else 4) * len(among)))
         for start in range(0, len(queries), per_chunk):
             part = slice(start, start + per_chunk)
             block = _prepared(queries[part], self.metric)
+            reach = None
             if whole:
                 values = self._distances(block)
             else:
                 values, reach = self.proposal(block)
-            if own is not None:
-                mine = own[part].to(values.device)
+            if masked:
+                values[:, : len(among)].masked_fill_(without, torch.inf)
+            elif without is not None:
+                mine = without[part].to(values.device)
                 rows = (mine >= 0).nonzero().squeeze(1)
                 values[rows, mine[rows]] = torch.inf
-            if excluded is not None:
-                values[:, : len(among)].masked_fill_(excluded, torch.inf)
-            if whole:
-                distances, ids = (found[:, :k] for found in values.sort(dim=1, stable=True))
-                distances = pad(distances, (0, k - ids.shape[1]), value=torch.inf)
-                ids = pad(ids, (0, k - ids.shape[1]))
+            if reach is None:
+                places = torch.arange(len(among), device=values.device).expand_as(values)
+                found = ordered(start, values, places, k)
             else:
-                ids, distances = _nearest(block, among, k, values, reach, budget)
+                found = joined(_nearest(block, values, reach, among, k, budget), block, k)
+            ids = found.ids.masked_fill(found.distances.isinf(), -1)
+            distances = found.distances
             if self.metric == "cosine":
                 distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
-            ids = ids.masked_fill(distances.isinf(), -1)
             yield Neighbors(start, ids, distances)
+
+    def _in_blocks(
+        self, size: int, queries: Queries, k: int, without: Without, chunk_bytes: int | None
+    ) -> Iterator[Neighbors]:
+        """Search some rows after the others, each for many queries: distances in float64 order what
+        is found as they would in one search."""
+        some = max(1, _BLOCK_BYTES // (64 * k))
+        for first in range(0, len(queries), some):
+            asked = queries[first : first + some]
+            ids = torch.empty(len(asked), 0, dtype=torch.long)
+            best = Neighbors(first, ids, ids.double())
+            for start in range(0, len(self.given), size):
+                among = Gallery(self.given[start : start + size], self.metric)
+                out = without
+                if without is not None and without.dtype == torch.bool:
+                    out = without[start : start + size]
+                elif without is not None:
+                    out = without[first : first + some].cpu() - start
+                    out = out.where(out < len(among.given), -1).clamp(min=-1)
+                found = joined(among._search(asked, k, out, chunk_bytes), asked, k)
+                ids = torch.cat(
+                    [best.ids, found.ids.where(found.ids < 0, found.ids + start)], dim=1
+                )
+                best = ordered(first, torch.cat([best.distances, found.distances], dim=1), ids, k)
+            yield best
 
     def _distances(self, block: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
         """The distances to all rows, from differences in float64."""
@@ -305,30 +284,26 @@ class Proposal:
 
     def __init__(self, among: Rows, *, in_place: bool = False) -> None:
         self.dtype = torch.float32 if _multiplies_in_float32(among.device) else torch.float64
-        parts = torch.split(among, _PASS)
-        if in_place and among.dtype == self.dtype:
-            self.center = among.new_zeros(among.shape[1], dtype=torch.float64)
-            self.scale = 1.0
-            self.rows = among
-        else:
+        self.center = among.new_zeros(among.shape[1], dtype=torch.float64)
+        self.scale = 1.0
+        self.rows = among
+        if not in_place or among.dtype != self.dtype:
             # Distances do not change with the origin, nor does their order with the unit. About the
             # mean and in units of the farthest row, the product neither overflows nor spends its
             # digits on what all rows share.
-            self.center = torch.stack([part.sum(dim=0, dtype=torch.float64) for part in parts]).sum(
-                dim=0
-            ) / len(among)
+            parts = torch.split(among, _PASS)
+            for part in parts:
+                self.center += part.sum(dim=0, dtype=torch.float64) / len(among)
             farthest = max(float((part - self.center).norm(dim=1).max()) for part in parts)
             self.scale = farthest or 1.0
-            self.rows = torch.empty_like(among, dtype=self.dtype)
-            for part, target in zip(parts, torch.split(self.rows, _PASS), strict=True):
-                target.copy_((part - self.center) / self.scale)
-        # Some rows at a time, into one array: whole, the rows would be copied as float64, and
-        # pieces that are kept between such copies would hold the memory of all of them.
-        self.squares = torch.empty(len(among), dtype=self.dtype, device=self.rows.device)
-        for part, target in zip(
-            torch.split(self.rows, _PASS), torch.split(self.squares, _PASS), strict=True
-        ):
-            target.copy_(torch.linalg.vector_norm(part, dim=1, dtype=torch.float64).square())
+            self.rows = _filled(
+                torch.empty_like(among, dtype=self.dtype),
+                among,
+                lambda part: (part - self.center) / self.scale,
+            )
+        self.squares = _filled(
+            self.rows.new_empty(len(among)), self.rows, lambda part: squared_lengths(part.double())
+        )
 
     def __call__(
         self, block: Float[Tensor, "b d"]
@@ -343,7 +318,8 @@ class Proposal:
         """
         query = ((block - self.center) / self.scale).to(self.dtype)
         width = -(-len(self.rows) // _GROUP) * _GROUP
-        values = query.new_full((len(query), width), torch.inf)
+        values = query.new_empty(len(query), width)
+        values[:, len(self.rows) :] = torch.inf
         # With alpha=-2 oneDNN takes twice the time on ARM.
         torch.addmm(self.squares, -2 * query, self.rows.T, out=values[:, : len(self.rows)])
         length: Tensor = torch.linalg.vector_norm(query, dim=1, dtype=torch.float64)
@@ -373,22 +349,31 @@ def _prepared(rows: Tensor, metric: Metric) -> Tensor:
         )
     if metric != "cosine":
         return rows.to(exact)
-    unit = rows.new_zeros(len(rows), rows.shape[1] + 1, dtype=exact)
-    for part, target in zip(torch.split(rows, _PASS), torch.split(unit, _PASS), strict=True):
-        length = torch.linalg.vector_norm(part, dim=1, dtype=torch.float64)
-        target[:, :-1] = part / length.where(length > 0, 1.0).unsqueeze(1)
-        target[:, -1] = length == 0  # a direction of their own for rows without one
-    return unit
+
+    def unit(part: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(part, dim=1, keepdim=True, dtype=torch.float64)
+        # The last is a direction of their own for rows without one.
+        return torch.cat([part / length.where(length > 0, 1.0), length == 0], dim=1)
+
+    return _filled(rows.new_empty(len(rows), rows.shape[1] + 1, dtype=exact), rows, unit)
+
+
+def _filled(target: Tensor, rows: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """Fill an array with what is made of rows, some at a time: whole, they would be copied as
+    float64, and pieces that are kept between such copies would hold the memory of all of them."""
+    for part, made in zip(torch.split(rows, _PASS), torch.split(target, _PASS), strict=True):
+        made.copy_(make(part))
+    return target
 
 
 def _nearest(
     block: Float[Tensor, "b d"],
-    among: Rows,
-    k: int,
     values: Float[Tensor, "b w"],
     reach: Float[Tensor, "b"],
+    among: Rows,
+    k: int,
     budget: int,
-) -> tuple[Int[Tensor, "b k"], Float[Tensor, "b k"]]:
+) -> list[Neighbors]:
     """The nearest rows by float64 differences, taken of all rows whose values do not rule them out.
 
     A group holds every so-manieth column, since rows of a class often lie side by side. The k-th
@@ -400,39 +385,29 @@ def _nearest(
         size //= 2
     grouped = values.view(len(values), size, -1)
     minima = grouped.amin(dim=1)
-    limit = minima.topk(k, largest=False).values[:, -1] + reach
-    limit = torch.nextafter(limit.to(values.dtype), torch.full_like(minima[:, 0], torch.inf))
-    near = minima <= limit.unsqueeze(1)
-    if len(block) > 1 and _CANDIDATE_BYTES * size * int(near.sum()) > budget:  # of equal rows
-        halves = [torch.chunk(part, 2) for part in (block, values, reach)]
-        found = [
-            _nearest(some, among, k, theirs, reaches, budget)
-            for some, theirs, reaches in zip(*halves, strict=True)
-        ]
-        ids, distances = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return ids, distances
-    query, group = near.nonzero().unbind(1)
-    offered = grouped[query, :, group]
-    place, row = ((offered <= limit[query].unsqueeze(1)) & offered.isfinite()).nonzero().unbind(1)
-    query = query[place]
-    counts = torch.bincount(query, minlength=len(block))
-    width = max(k, int(counts.max()))
-    candidates = counts.new_full((len(block), width), -1)
-    first = counts.cumsum(dim=0) - counts
-    places = torch.arange(len(query), device=query.device) - first[query]
-    candidates[query, places] = row * minima.shape[1] + group[place]
-    candidates = candidates.sort(dim=1).values  # so that ties come in order of their ids
-    per_pass = max(1, budget // (12 * width * block.shape[1]))
-    found = []
-    for left, right in zip(
-        torch.split(block, per_pass), torch.split(candidates, per_pass), strict=True
-    ):
-        rows = among.index_select(0, right.clamp(min=0).flatten()).view(*right.shape, -1)
-        apart = _apart(left.unsqueeze(1), rows).squeeze(1).masked_fill(right < 0, torch.inf)
-        distances, order = apart.sort(dim=1, stable=True)
-        found.append((right.gather(1, order[:, :k]), distances[:, :k]))
-    ids, distances = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return ids, distances
+    limit = (minima.topk(k, largest=False).values[:, -1] + reach).to(values.dtype).unsqueeze(1)
+    limit = torch.nextafter(limit, torch.full_like(limit, torch.inf))
+    limit = limit.clamp(max=torch.finfo(values.dtype).max)  # what is infinite is left out
+    width = int((minima <= limit).sum(dim=1).max())
+    fit = max(1, budget // max(1, _CANDIDATE_BYTES * size * width))
+    if fit < len(block):  # of many equal rows
+        parts = zip(*(part.split(fit) for part in (block, values, reach)), strict=True)
+        return [found for part in parts for found in _nearest(*part, among, k, budget)]
+    group = minima.topk(width, largest=False).indices.unsqueeze(1)
+    offered = grouped.gather(2, group.expand(-1, size, -1)).flatten(1)
+    places = torch.arange(size, device=group.device).unsqueeze(1) * minima.shape[1]
+    width = int((offered <= limit).sum(dim=1).max())
+    near = offered.topk(width, largest=False)
+    candidates = (group + places).flatten(1).gather(1, near.indices)
+    # Sorted, so that ties come in order of their ids.
+    candidates = candidates.masked_fill(near.values > limit, -1).sort(dim=1).values
+    per_pass = max(1, budget // max(1, 12 * width * block.shape[1]))
+    return [
+        ordered(
+            0, _apart(left.unsqueeze(1), embedding(right.clamp(min=0), among)).squeeze(1), right, k
+        )
+        for left, right in zip(block.split(per_pass), candidates.split(per_pass), strict=True)
+    ]
 
 
 def _apart(

@@ -381,9 +381,9 @@ class Snapshot:
         else:
             import torch
 
-            excluded = torch.from_numpy(hidden) if hidden.any() else None
+            out = torch.from_numpy(hidden) if hidden.any() else None
             asked = torch.from_numpy(queries)
-            near = self._gallery.nearest(asked, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES)
+            near = self._gallery.nearest(asked, k, without=out, chunk_bytes=_CHUNK_BYTES)
             ids, distances = near.ids.numpy(), near.distances.numpy()
         return [
             [Match(self.items[row], far) for row, far in pairs if far < np.inf]

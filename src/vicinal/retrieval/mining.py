@@ -97,8 +97,8 @@ def _triplets(
         for places in torch.split(torch.arange(len(members)), _ANCHORS):
             anchors = members[places]
             asking = vectors[anchors]
-            near = among.nearest(asking, most, own=places)
-            other = everything.nearest(asking, CANDIDATES, excluded=same)
+            near = among.nearest(asking, most, without=places)
+            other = everything.nearest(asking, CANDIDATES, without=same)
             cosine = 1 - near.distances[:, :1]
             apart = 1 - other.distances <= cosine - margin * cosine.abs()
             apart &= other.ids >= 0
