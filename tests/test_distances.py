@@ -18,10 +18,6 @@ from vicinal.distances import (
 )
 from vicinal.errors import ConfigError
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
-# deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-
 
 def by_hand(x, y, squared):
     """One difference at a time, in float64."""

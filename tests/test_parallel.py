@@ -167,7 +167,6 @@ def one_of_two(number: int, folder: str) -> None:
 
 @pytest.mark.slow
 # Torch, on its first forward mode.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_two_processes_take_the_step_of_one(tmp_path):
     both(one_of_two, str(tmp_path))
     first, second = (

@@ -238,7 +238,7 @@ def test_ala_is_that_of_the_paper(loss):
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0, 0)
     assert (optimizer.learning_rate, optimizer.head_factor) == (1e-4, 10)
     assert (method.rate, method.updates, method.assessor) == (4e-4, 3, "lstm")
-    assert method.form == "paper" and not (method.averages or method.compares_weights)
+    assert method.form == "paper" and not method.compares_weights
     episodes = config.sampler.kind(LABELS, seed=0, **config.sampler.arguments)
     assert (episodes.training_rows, episodes.batch_size - episodes.training_rows) == (100, 20)
     assert config.loss.name == loss

@@ -41,10 +41,6 @@ OF_FOURTH_DEGREE = {
     "VICRegLoss"
 }  # squares of covariances: of rows of length 1000 a gradient leaves float16
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
-# deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-
 
 def switched(kind):
     """Arguments that turn one switch each."""

@@ -10,10 +10,6 @@ from torch.testing import assert_close
 from vicinal.geometry import hinge_sums
 from vicinal.geometry.hinge_sums import FEW
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
-# deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-
 WIDTHS = [1, 2, FEW, FEW + 1, 13]  # both ways of counting
 
 

@@ -9,10 +9,6 @@ from torch.testing import assert_close
 
 from vicinal.geometry import log_exp_mean
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
-# deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-
 
 @pytest.fixture
 def values(rng):

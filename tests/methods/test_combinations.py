@@ -1,21 +1,16 @@
 """Every method over every loss: it trains from its settings and resumes from its state, or says why
 not."""
 
-import inspect
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 from tests.apart import in_two
-from tests.methods.build import OneBatch
-from tests.reading import load
+from tests.methods.build import OneBatch, parts_of, ready, some_records, steps
 
-from vicinal.data.records import FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
-from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import LOSSES, MultiSimilarityLoss, TripletLoss
 from vicinal.methods import (
     ALA,
@@ -24,20 +19,15 @@ from vicinal.methods import (
     METHODS,
     SEE,
     CrossBatchMemory,
+    EmbeddingExpansion,
     LoOp,
     Plain,
     combination,
 )
-from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import Mined
-from vicinal.models import Embedder, Identity
 from vicinal.parallel import part
 from vicinal.samplers import SAMPLERS, EpisodeSampler, PKSampler
-
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
-# deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 SMALL = {name: kind() for name, kind in METHODS.items() if name != "her"}
 SMALL |= {"hdml": HDML(hidden=8, window=1), "cross_batch_memory": CrossBatchMemory(warmup=1)}
@@ -55,59 +45,9 @@ QUICK = {
 }
 
 
-def some_records():
-    """Classes 1, 3, ..., 23: the others are held out."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(1, 25, 2), 6)
-    features = rng.normal(size=(25, 12))[labels] + 0.5 * rng.normal(size=(len(labels), 12))
-    source = FeatureArray(features.astype(np.float32), [str(row) for row in range(len(labels))])
-    return Records(
-        "r", source, labels, tuple(map(str, range(25))), np.array(["train"] * len(labels))
-    )
-
-
 @pytest.fixture(scope="module")
 def train():
     return some_records()
-
-
-def parts_of(method, loss, train, sampler=None):
-    kind = LOSSES[loss]
-    known = tuple(np.unique(train.labels).tolist())
-    sampler = sampler or method.sampler_for(kind)
-    torch.manual_seed(0)
-    embedder = Embedder(Identity(12), 8)
-    given = {
-        "classes": len(known),
-        "dim": 8,
-        "known": known,
-        "seed": 0,
-        "blocks": kind.layout == sampler,
-    }
-    taken = {
-        name: value for name, value in given.items() if name in inspect.signature(kind).parameters
-    }
-    batches = SAMPLERS[sampler](train.labels, batch_size=24, seed=0)
-    optimizer = OptimizerConfig(learning_rate=1e-3)
-    return Parts(embedder, kind(**taken), batches, optimizer, train, steps=6, seed=0)
-
-
-def ready(method, loss, train, sampler=None):
-    """Build a method; one that plans by embeddings gets them."""
-    return planned(method.build(parts_of(method, loss, train, sampler)), train)
-
-
-def planned(built, train):
-    encoder = Encoder(built.embedder, FeatureTransform(), torch.device("cpu"))
-    built.embed_records = lambda: encoder.embed(train)
-    return built
-
-
-def steps(method, train, epoch, plan):
-    batches = load(train, plan, FeatureTransform(), seed=0, epoch=epoch)
-    results = [method(batch) for batch in batches]
-    scalars = [{**result.scalars, **method.diagnostics(result)} for result in results]
-    return [{name: float(value) for name, value in found.items()} for found in scalars]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +86,7 @@ def an_epoch(_=0):
     # Adam would make a full step of a gradient that is 0 but for rounding, each process's own.
     descent = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0)
     for name, method in (SMALL | {"ala": ALA("paper", rate=30.0)}).items():
-        parts = parts_of(method, method.default_loss, train)
-        built = planned(method.build(replace(parts, optimizer=descent)), train)
+        built = ready(method, method.default_loss, train, optimizer=descent)
         built.batches(0)
         plan = [part(rows) for rows in built.batches(1)]
         losses = [line["loss"] for line in steps(built, train, 1, plan)]
@@ -173,10 +112,29 @@ def test_a_combination_that_cannot_train_names_one_that_can(name, loss, train):
     assert str(error.value) == reason
 
 
+OF_COSINES = {"normalized_softmax", "proxy_anchor", "p2s_grad", "arcface", "cosface"}
+OF_PROXIES = OF_COSINES | {"soft_triple", "sub_center_arcface", "proxy_nca", "improved_proxy_nca"}
+OF_PAIRS = {"triplet", "batch_all_triplet", "batch_hard_triplet", "n_pair", "lifted_structure"}
+
+
+@pytest.mark.parametrize(
+    ("name", "losses"),
+    [
+        ("metrix", {"multi_similarity", "contrastive", "proxy_anchor"}),
+        ("idml", OF_COSINES | {"soft_triple", "sub_center_arcface"}),
+        ("proxy_synthesis", OF_PROXIES | {"instance"}),
+        ("see", OF_COSINES | {"proxy_nca", "improved_proxy_nca"}),
+        ("gca_hng", OF_PAIRS | {"info_nce", "tuplet_margin"}),
+    ],
+)
+def test_a_descendant_trains_the_losses_that_it_can(name, losses):
+    assert {loss for method, loss in TRAINING if method == name} == losses
+
+
 @pytest.mark.parametrize("name", ["hdml", "loop", "expansion", "ala", "cross_batch_memory"])
 def test_a_method_sees_the_batches_of_its_plain_baseline(name, train):
     parts = parts_of(SMALL[name], SMALL[name].default_loss, train)
-    method, plain = (config.build(parts) for config in (SMALL[name], Plain()))
+    method, plain = (each.build(parts) for each in (SMALL[name], Plain()))
     assert [method.batches(epoch) for epoch in range(2)] == [
         plain.batches(epoch) for epoch in range(2)
     ]
@@ -208,18 +166,16 @@ def test_every_setting_is_documented(name):
     ],
 )
 def test_a_method_says_when_it_begins_and_does_so_early(method, steps, begins, train):
-    parts = replace(parts_of(method, method.default_loss, train), steps=steps)
-    assert method.build(parts).acts_from == begins
+    assert ready(method, method.default_loss, train, steps=steps).acts_from == begins
 
 
 def test_margins_alone_begin_in_the_second_epoch(train):
-    parts = parts_of(HTL(), "hierarchical_triplet", train, "classes")
-    assert HTL().build(parts).acts_from == len(parts.sampler)
+    built = ready(HTL(), "hierarchical_triplet", train, "classes")
+    assert built.acts_from == len(built.sampler)
 
 
 def test_hdml_is_its_loss_alone_until_it_says_that_it_begins(train):
-    parts = replace(parts_of(HDML(), "multi_similarity", train), steps=40)
-    hdml = HDML(hidden=8).build(parts)
+    hdml = ready(HDML(hidden=8), "multi_similarity", train, steps=40)
     plan = hdml.batches(0)
     lines = steps(hdml, train, 0, plan)
     began = [line["hardness/lambda"] < 1 or line["hardness/w"] < 1 for line in lines]
@@ -231,6 +187,7 @@ def test_hdml_is_its_loss_alone_until_it_says_that_it_begins(train):
     [
         (LoOp(), MultiSimilarityLoss(), "episodes", "Set sampler=classes"),
         (LoOp("authors"), MultiSimilarityLoss(), "odd", "Set sampler.per_class=4"),
+        (EmbeddingExpansion("paper"), TripletLoss(), "odd", "Set sampler.per_class=4"),
         (
             Plain(),
             TripletLoss(blocks=True),
@@ -246,7 +203,7 @@ def test_hdml_is_its_loss_alone_until_it_says_that_it_begins(train):
             HTL(),
             TripletLoss(),
             "anchor_neighbors",
-            "Set loss=hierarchical_triplet, or method.form=ours",
+            "Use hierarchical_triplet, or method.form=ours",
         ),
         (CrossBatchMemory(size=8), TripletLoss(), "classes", "Set method.size=96"),
     ],

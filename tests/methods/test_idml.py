@@ -9,8 +9,7 @@ from torch.testing import assert_close
 from vicinal.arguments import build as rebuilt
 from vicinal.arguments import describe
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError
-from vicinal.losses import InstanceLoss, MultiSimilarityLoss, ProxyAnchorLoss
+from vicinal.losses import ProxyAnchorLoss
 from vicinal.methods import IDML
 from vicinal.methods.idml import introspective_similarity
 from vicinal.methods.optimizer import OptimizerConfig
@@ -117,9 +116,3 @@ def test_the_second_head_is_of_the_model_and_learns_like_the_first():
     optimizer, _ = OptimizerConfig(head_factor=3.0).build(embedder, steps=1)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert len({rates[id(p)] for p in embedder.parameters()}) == 1
-
-
-@pytest.mark.parametrize("loss", [MultiSimilarityLoss(), InstanceLoss(4, 4)])
-def test_a_loss_without_cosines_to_proxies_is_rejected(loss):
-    with pytest.raises(ConfigError, match="Use proxy_anchor"):
-        IDML().check(loss, None)

@@ -7,8 +7,7 @@ from tests.methods.build import OneBatch, build, on_vectors
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError
-from vicinal.losses import ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss, TripletLoss
+from vicinal.losses import ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss
 from vicinal.losses.loss import reduce
 from vicinal.methods import Metrix
 from vicinal.methods.metrix import mixed_comparisons, mixtures
@@ -168,8 +167,3 @@ def test_the_step_decides_what_is_drawn():
     # The variance of Beta(2, 2) is 1/20.
     assert factor.mean() == pytest.approx(0.5, abs=0.02)
     assert factor.var() == pytest.approx(0.05, abs=0.005)
-
-
-def test_a_loss_of_tuples_is_rejected():
-    with pytest.raises(ConfigError, match="got TripletLoss"):
-        Metrix().check(TripletLoss(), None)

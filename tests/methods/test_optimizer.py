@@ -1,8 +1,6 @@
 """OptimizerConfig: which parameters get which rate, what is clipped, what is rejected."""
 
 import copy
-import math
-import pickle
 
 import pytest
 import torch
@@ -99,18 +97,13 @@ def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, af
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("learning_rate", value) for value in (0.0, -1.0, math.nan, math.inf)),
-        *(
-            (name, value)
-            for name in ("head_factor", "loss_factor", "weight_decay")
-            for value in (-1.0, math.inf)
-        ),
+        ("learning_rate", 0.0),
+        ("head_factor", -1.0),
+        ("loss_factor", -1.0),
+        ("weight_decay", -1.0),
         ("warmup", -1),
         ("momentum", 1.0),
         ("clip", 0.0),
-        ("clip", math.inf),
-        ("name", "adamx"),
-        ("schedule", "linear"),
         ("schedule", "steps"),  # without milestones
         ("milestones", (3,)),  # without schedule=steps
         ("factor", 0.0),
@@ -152,10 +145,6 @@ def test_a_schedule_goes_on_where_it_was_saved(embedder, schedule):
     assert first + then == whole
     if schedule == "steps":
         assert whole == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5])
-
-
-def test_optimizer_and_schedule_can_be_pickled(embedder):
-    pickle.dumps(OptimizerConfig().build(embedder, steps=1)[1])
 
 
 @pytest.mark.gpu

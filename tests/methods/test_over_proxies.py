@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from tests.arcs import similarity
-from tests.methods.test_combinations import parts_of, planned, some_records, steps
+from tests.methods.build import ready, some_records, steps
 from torch.autograd import grad, gradcheck
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -37,8 +37,6 @@ KINDS = [NormalizedSoftmaxLoss, ProxyAnchorLoss, SoftTripleLoss]  # sample, prox
 LABELS = torch.tensor([1, 3, 1, 7, 3, 7, 1, 1])  # of class 5 is no sample
 KNOWN = (1, 3, 5, 7)
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-
 
 @pytest.fixture
 def rows(rng):
@@ -57,10 +55,7 @@ def leaves(loss, rows):
 @pytest.mark.parametrize("method", [HDML(beta=0.0, hidden=8), LoOp(wait=9), HTL("ours"), HTL()])
 def test_with_the_dial_off_a_run_is_that_of_the_loss_alone(method, name):
     train = some_records()
-    ours, plain = (
-        planned(kind.build(parts_of(kind, name, train, "classes")), train)
-        for kind in (method, Plain())
-    )
+    ours, plain = (ready(kind, name, train, "classes") for kind in (method, Plain()))
     for each in (ours, plain):  # HTL's margins begin with the second epoch
         torch.manual_seed(1)
         steps(each, train, 0, each.batches(0)[:2])
@@ -191,7 +186,7 @@ def test_slopes_are_those_of_finite_differences(kind, rows, rng):
 @pytest.mark.parametrize("name", ["proxy_nca", "proxy_anchor", "cosface"])
 def test_margins_of_classes_come_on_top_of_the_losss_own(name, rows):
     train = some_records()
-    method = planned(HTL(beta=0.7).build(parts_of(HTL(), name, train)), train)
+    method = ready(HTL(beta=0.7), name, train)
     method.batches(1)
     tree, loss = method.tree, method.loss.double()
     margins = tree.thresholds[tree.levels().long()] - tree.spreads[:, None]

@@ -10,10 +10,8 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError
 from vicinal.losses import (
     InstanceLoss,
-    MultiSimilarityLoss,
     NormalizedSoftmaxLoss,
     ProxyAnchorLoss,
     SoftTripleLoss,
@@ -109,8 +107,3 @@ def test_a_batch_draws_its_mixture_by_seed_and_step(rng):
     assert np.std(drawn) == pytest.approx(math.sqrt(1 / (4 * 1.8)), abs=0.03)
     before = method.loss.proxies.clone()
     assert method(batch).scalars["loss"].isfinite() and not torch.equal(before, method.loss.proxies)
-
-
-def test_a_loss_without_proxies_is_rejected():
-    with pytest.raises(ConfigError, match="needs a loss with proxies"):
-        ProxySynthesis().check(MultiSimilarityLoss(), None)

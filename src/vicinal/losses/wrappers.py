@@ -5,7 +5,7 @@ negatives; in Matryoshka representation learning (Kusupati et al., NeurIPS 2022)
 are embeddings, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Integer
@@ -170,7 +170,3 @@ class NestedLoss(nn.Module):
             )
         parts = zip(self.losses, self.sizes, strict=True)
         return torch.stack([loss(embeddings[:, :size], labels) for loss, size in parts]).sum()
-
-    def each_size(self, change: Callable[[nn.Module], nn.Module]) -> "NestedLoss":
-        """Return the sum over the sizes of losses that ``change`` makes of these."""
-        return NestedLoss([change(loss) for loss in self.losses], self.sizes)

@@ -191,16 +191,12 @@ class GCAHNG(Method):
     layouts = ("pairs", "classes")
     chunkable = False
     title = "GCA-HNG"
+    needs = "a loss in which one positive pair meets negatives"
+    suggests = "n_pair or triplet"
     capturable = False  # rows of a class are counted
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        tuples = tuple_loss(loss, self.title)
-        if tuples.pair_rows != "pair":
-            raise ConfigError(
-                "GCA-HNG needs a loss in which one positive pair meets negatives, got "
-                f"{type(loss).__name__}. Use n_pair or triplet."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return tuple_loss(loss, self.title).pair_rows == "pair"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -213,11 +209,10 @@ class GCAHNG(Method):
         self.classifier = FeatureClassifier(dim, torch.as_tensor(parts.train.labels))
         self.graph = SampleGraph(dim, len(self.classifier.known), self.layers, self.heads)
         groups = [
-            {"params": list(self.graph.parameters()), "lr": self.graph_rate},
-            {"params": list(self.classifier.parameters()), "lr": self.classifier_rate},
+            {"params": self.graph.parameters(), "lr": self.graph_rate},
+            {"params": self.classifier.parameters(), "lr": self.classifier_rate},
         ]
-        self.generator_optimizer = AdamW(groups, weight_decay=1e-4)
-        self.optimizers["generator"] = self.generator_optimizer
+        self.generator_optimizer = self.optimizers["generator"] = AdamW(groups, weight_decay=1e-4)
         window = len(parts.sampler)
         self.acts_from = window
         self.average_loss = WindowedMean(window)

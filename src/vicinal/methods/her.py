@@ -12,7 +12,7 @@ ICCV 2019).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -29,15 +29,6 @@ from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import all_rows, gather
 from vicinal.samplers import CrossViewSampler
 from vicinal.tuples import Embeddings, other_class
-
-
-@runtime_checkable
-class Oriented(Protocol):
-    """A loss that weighs errors of orientation with its pairs, such as `HardExemplarLoss`."""
-
-    def with_orientation(
-        self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor
-    ) -> object: ...
 
 
 class OrientationHead(nn.Module):
@@ -105,15 +96,13 @@ class HER(Method):
     regression: bool = True
 
     default_loss = "hard_exemplar"
+    needs = "the loss whose weights are those of orientations, too"
+    suggests = "hard_exemplar"
     layouts = ("cross_view",)
     indivisible = "its matches are those of the whole batch"
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        if not isinstance(loss, Oriented):
-            raise ConfigError(
-                f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return hasattr(loss, "with_orientation")
 
     def setup(self, parts: Parts) -> None:
         """Build the head, too, which learns at ``loss_factor`` times the rate."""
@@ -130,9 +119,34 @@ class HER(Method):
         return super().batches(epoch)
 
     def prepare(self, batch: Batch) -> Batch:
-        """Draw how far gallery images are turned; seed, epoch and record determine every angle."""
-        by, angles = self.turns(batch)
-        return self.given(batch, by=by, angles=angles)
+        """Say by how many degrees each gallery image is to be turned, and how far it is then from
+        its query, in radians.
+
+        Seed, epoch and record determine an angle, in any batch and process.
+        """
+        if len(batch.inputs) % 2:
+            raise ConfigError(
+                f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. "
+                "Choose a number of pairs that the number of processes divides."
+            )
+        device = batch.labels.device
+        angles = batch.extras.get("angle", torch.zeros(len(batch.inputs), device=device))
+        apart = angles[1::2] - angles[0::2]
+        by = torch.zeros_like(apart)
+        if self.turning:
+            if batch.inputs.ndim != 4:
+                raise ConfigError(
+                    f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set "
+                    "method.turning=false."
+                )
+            # Negative epochs, for the numbers of the others have gone into the augmentation of the
+            # same records.
+            records = batch.indices[1::2].numpy()
+            drawn = 360 * uniform(self.seed, -1 - self.epoch, records, 1)[:, 0]
+            if self.form == "authors":
+                drawn = drawn // 90 * 90
+            by = to_device(torch.from_numpy(drawn).float(), device)
+        return self.given(batch, by=by, angles=torch.deg2rad(apart + by))
 
     def step(self, batch: Batch) -> StepResult:
         query = self.embedder.stream("query")
@@ -182,32 +196,3 @@ class HER(Method):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.epoch = state["epoch"]
-
-    def turns(self, batch: Batch) -> tuple[Float[Tensor, "pairs"], Float[Tensor, "pairs"]]:
-        """Return by how many degrees each gallery image is to be turned, and how far it is then
-        from its query, in radians.
-
-        Seed, epoch and record determine an angle, in any batch and process.
-        """
-        if len(batch.inputs) % 2:
-            raise ConfigError(
-                f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. "
-                "Choose a number of pairs that the number of processes divides."
-            )
-        device = batch.labels.device
-        angles = batch.extras.get("angle", torch.zeros(len(batch.inputs), device=device))
-        apart = angles[1::2] - angles[0::2]
-        if not self.turning:
-            return torch.zeros_like(apart), torch.deg2rad(apart)
-        if batch.inputs.ndim != 4:
-            raise ConfigError(
-                f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set "
-                "method.turning=false."
-            )
-        # Negative epochs, for the numbers of the others have gone into the augmentation of the same
-        # records.
-        drawn = 360 * uniform(self.seed, -1 - self.epoch, batch.indices[1::2].numpy(), 1)[:, 0]
-        if self.form == "authors":
-            drawn = drawn // 90 * 90
-        by = to_device(torch.from_numpy(drawn).float(), device)
-        return by, torch.deg2rad(apart + by)

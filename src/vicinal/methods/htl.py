@@ -10,14 +10,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Finite
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError
 from vicinal.losses.diagnostics import active_among
 from vicinal.losses.proxies import has_proxies
 from vicinal.losses.triplet import HierarchicalTripletLoss
@@ -25,15 +24,6 @@ from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.samplers import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class
-
-
-@runtime_checkable
-class TakesMargins(Protocol):
-    """A loss that takes a margin for each two classes, such as `HierarchicalTripletLoss`."""
-
-    def set_margins(
-        self, classes: Tensor, levels: Tensor, margins: Tensor, spreads: Tensor
-    ) -> None: ...
 
 
 @dataclass(eq=False)
@@ -72,16 +62,13 @@ class HTL(Method):
     levels: Count = 16
 
     default_loss = "hierarchical_triplet"
+    needs = "a loss that takes a margin for each two classes"
+    suggests = "hierarchical_triplet, or method.form=ours for HTL's batches alone"
     layouts = ("anchor_neighbors", "classes")
     reads_records = True
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        if self.form == "paper" and not (isinstance(loss, TakesMargins) or has_proxies(loss)):
-            raise ConfigError(
-                f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. "
-                "Set loss=hierarchical_triplet, or method.form=ours for HTL's batches alone."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return self.form == "ours" or hasattr(loss, "set_margins") or has_proxies(loss)
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -89,7 +76,7 @@ class HTL(Method):
         self.acts_from = 0 if sampled else len(parts.sampler)  # the second epoch has margins
         self.tree: ClassTree | None = None
         self.epoch = 0
-        own = isinstance(self.loss, TakesMargins)
+        own = hasattr(self.loss, "set_margins")
         self.margins = self.loss if own else HierarchicalTripletLoss()
 
     def step(self, batch: Batch) -> StepResult:

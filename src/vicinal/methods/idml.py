@@ -19,7 +19,6 @@ from vicinal import parallel
 from vicinal.arguments import NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.distances import cosine_similarity, pairwise_distances, squared_lengths, unit_rows
-from vicinal.errors import ConfigError
 from vicinal.losses.proxies import has_proxies
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.tuples import Embeddings, Scalar
@@ -88,17 +87,13 @@ class IDML(Method):
     mixup: bool = True
 
     default_loss = "proxy_anchor"
+    needs = "a loss over cosines to proxies, the only one of which its authors have published code"
+    suggests = "proxy_anchor"
     chunkable = False
     indivisible = "it mixes rows of the whole batch"
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        cosines = has_proxies(loss) and loss.distance.normalize and loss.distance.larger_is_closer
-        if not cosines:
-            raise ConfigError(
-                "IDML needs a loss over cosines to proxies, the only one of which its authors have "
-                f"published code, got {type(loss).__name__}. Use proxy_anchor."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return has_proxies(loss) and loss.distance.normalize and loss.distance.larger_is_closer
 
     def setup(self, parts: Parts) -> None:
         """Add the second head; let proxies begin as long as the authors' (Kaiming, by fan-out)."""

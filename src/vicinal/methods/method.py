@@ -95,6 +95,8 @@ class Method(SettingsModule):
         form: which form of its paper it takes, ``"paper"`` or ``"ours"`` (or the authors' code's),
             a setting of methods whose forms differ.
         default_loss: its name in `vicinal.losses.LOSSES`.
+        needs: the losses that it `takes`, in a message.
+        suggests: what to set instead of another.
         layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`,
             the default first.
         title: the method's name in messages; of a class that states none, its own.
@@ -112,6 +114,8 @@ class Method(SettingsModule):
 
     form: str | None = None
     default_loss: ClassVar[str] = "multi_similarity"
+    needs: ClassVar[str]
+    suggests: ClassVar[str]
     layouts: ClassVar[tuple[str, ...]] = ANY_LAYOUT
     title: ClassVar[str]
     chunkable: ClassVar[bool] = True
@@ -141,6 +145,10 @@ class Method(SettingsModule):
             return self.layouts[0]
         return getattr(loss, "layout", None) or "classes"
 
+    def takes(self, loss: nn.Module) -> bool:
+        """Return whether a loss is one that this method ``needs``."""
+        return True
+
     def check(self, loss: nn.Module, sampler: object) -> None:
         """Raise a ConfigError with the reason where this method cannot train this loss on these
         batches.
@@ -165,6 +173,8 @@ class Method(SettingsModule):
                 f'training needs one number, but {kind} has reduction="none". Set '
                 "loss.reduction=mean."
             )
+        if not self.takes(loss):
+            raise ConfigError(f"{self.title} needs {self.needs}, got {kind}. Use {self.suggests}.")
 
     def build(self, parts: Parts) -> Self:
         """Return a copy of this method that is ready to train."""

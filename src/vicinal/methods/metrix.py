@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss
 from vicinal.methods.method import Method, StepResult
 from vicinal.parallel import all_rows, gather
@@ -105,17 +104,15 @@ class Metrix(Method):
     alpha: Positive = 2.0
     hardest: Count | None = None
 
+    needs = (
+        "a loss that adds up positives and negatives apart, so that a mixture can be both in part"
+    )
+    suggests = "multi_similarity, contrastive or proxy_anchor"
     chunkable = False
     indivisible = "it mixes rows of the whole batch"
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        if not getattr(loss, "separate_sums", False):
-            raise ConfigError(
-                "Metrix needs a loss that adds up positives and negatives apart, so that a mixture "
-                f"can be both in part, got {type(loss).__name__}. Use multi_similarity, "
-                "contrastive or proxy_anchor."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return getattr(loss, "separate_sums", False) is True
 
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and whether anchors are mixed themselves, by the seed and the step alone."""

@@ -2,9 +2,7 @@
 MoCo's queue."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -70,16 +68,9 @@ class BothWays(nn.Module):
 def _both_ways(loss: nn.Module) -> nn.Module:
     """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies
     compares neither."""
-    if isinstance(loss, Nested):
-        return loss.each_size(_both_ways)
+    if isinstance(loss, wrappers.NestedLoss):
+        return wrappers.NestedLoss([_both_ways(part) for part in loss.losses], loss.sizes)
     return BothWays(tuple_loss(loss, Plain.title)) if compares_rows(loss) else loss
-
-
-@runtime_checkable
-class Nested(Protocol):
-    """A loss that consists of one for each of several sizes."""
-
-    def each_size(self, change: Callable[[nn.Module], nn.Module]) -> nn.Module: ...
 
 
 @dataclass(eq=False)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vicinal.arguments import Positive, Share
 from vicinal.data.records import Batch
 from vicinal.distances import unit_rows
-from vicinal.errors import ConfigError
 from vicinal.losses.proxies import has_proxies
 from vicinal.methods.method import Method, StepResult
 from vicinal.tuples import Embeddings, Scalar, SingleLabels
@@ -94,15 +93,12 @@ class ProxySynthesis(Method):
     default_loss = "normalized_softmax"
     chunkable = False
     title = "Proxy Synthesis"
+    needs = "a loss with proxies, of which it makes those of synthetic classes"
+    suggests = "normalized_softmax or proxy_anchor"
     capturable = False  # a batch's classes are counted
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        if not has_proxies(loss):
-            raise ConfigError(
-                "Proxy Synthesis needs a loss with proxies, of which it makes those of synthetic "
-                f"classes, got {type(loss).__name__}. Use normalized_softmax or proxy_anchor."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return has_proxies(loss)
 
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and which classes are mixed, by the seed and the step alone."""

@@ -4,7 +4,7 @@ extended abstract IJCAI 2025).
 | authors' code (Leminhbinh0209/PAKDD24-SEE, commit 9c14bfc) | here |
 |---|---|
 | expansion of a sample around its proxy | `around_proxies` |
-| how many samples are expanded | `SEE.share_now` |
+| how many samples are expanded | `SEE.prepare` |
 | the loss of a batch and of what it is expanded to | `SEE.step` |
 """
 
@@ -81,18 +81,13 @@ class SEE(Method):
     share: Share = 0.4
 
     default_loss = "proxy_anchor"
+    needs = "a loss with one proxy for each class on the unit sphere"
+    suggests = "proxy_anchor, or loss.centers=1"
     chunkable = False
     capturable = False  # ever more rows
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        if not (has_proxies(loss) and loss.distance.normalize and loss.centers == 1):
-            centers = getattr(loss, "centers", 1)
-            raise ConfigError(
-                "SEE needs a loss with one proxy for each class on the unit sphere, got "
-                f"{type(loss).__name__} with {centers} for each. Use proxy_anchor, or set "
-                "loss.centers=1."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return has_proxies(loss) and loss.distance.normalize and loss.centers == 1
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -104,15 +99,11 @@ class SEE(Method):
                 f"{self.expansions}. Set method.expansions={max(1, dim - 1)}."
             )
 
-    @property
-    def share_now(self) -> float:
-        """The share of a batch that this step expands."""
-        done = min(1.0, self.schedule.last_epoch / self.steps)
-        return self.share * (1 - math.cos(math.pi * done)) / 2
-
     def prepare(self, batch: Batch) -> Batch:
-        """Draw directions by the seed and the step alone."""
-        count = round(self.share_now * len(batch.labels) * parallel.processes())
+        """Draw directions by the seed and the step alone, for the share that this step expands."""
+        done = min(1.0, self.schedule.last_epoch / self.steps)
+        share = self.share * (1 - math.cos(math.pi * done)) / 2
+        count = round(share * len(batch.labels) * parallel.processes())
         size = count, self.expansions - 1, self.embedder.embedding_dim
         noise = self.draws().standard_normal(size, dtype=np.float32)
         return self.given(batch, noise=torch.from_numpy(noise))

@@ -103,7 +103,7 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     method = make(BASELINE, weighted=False)
     rows = method.batches(0)[0]
     batch = batch_of(records, rows)
-    by, _ = method.turns(batch)
+    by = method.prepare(batch).extras["by"]
     embedder = copy.deepcopy(method.embedder)
     queries = embedder.query(batch.inputs[0::2])
     gallery = embedder.gallery(rotate(batch.inputs[1::2], by))
@@ -124,7 +124,7 @@ def test_one_stream_serves_both(make, records):
 def test_only_its_own_loss_and_pairs_of_views_are_accepted(records):
     method = HER()
     assert method.sampler_for(HardExemplarLoss) == "cross_view"
-    with pytest.raises(ConfigError, match="Set loss=hard_exemplar"):
+    with pytest.raises(ConfigError, match="Use hard_exemplar"):
         method.check(NormalizedSoftmaxLoss(2, 2), None)
     with pytest.raises(ConfigError, match="Set sampler=cross_view"):
         method.check(HardExemplarLoss(), NPairSampler(records.labels, classes=2, seed=0))

@@ -27,7 +27,8 @@ def turns(batch, *, seed=7, epoch=0, **settings):
     method = HER(**settings)
     method.seed = seed
     method.epoch = epoch
-    return method.turns(batch)
+    extras = method.prepare(batch).extras
+    return extras["by"], extras["angles"]
 
 
 def added(batch, radians):

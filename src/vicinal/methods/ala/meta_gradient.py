@@ -22,8 +22,6 @@ A slope splits at the embeddings: the network's derivative ż = dz/dε, then tha
 ż, which is cheap.
 """
 
-import warnings
-from functools import cache
 from itertools import islice
 
 import torch
@@ -100,7 +98,6 @@ class Metric:
 
     def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
         """Compute dz/dε of every row at θ + ε ``direction`` in forward mode: one pass, no graph."""
-        load_forward_mode()
         parameters = self.parameters()
         along = dict(zip(parameters, direction, strict=True))
         with torch.no_grad():
@@ -136,21 +133,11 @@ class _Network(nn.Module):
         return self.embedder.embed(self.features(inputs))
 
 
-@cache
-def load_forward_mode() -> None:
-    """torch compiles its rules at their first use, with a deprecation warning about its own way of
-    doing so."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
-
-
 def slopes(
     scoring: Scoring, embeddings: Embeddings, tangents: Embeddings, labels: SingleLabels
 ) -> PerTuple:
     """Compute d/dε L(T; θ + ε u) of every tuple from ``tangents``, the embeddings' derivative along
     u."""
-    load_forward_mode()
     with torch.no_grad():
         result: Tensor = jvp(
             lambda rows: scoring(rows, labels).losses, (embeddings.detach(),), (tangents,)

@@ -115,10 +115,6 @@ class ALA(Method):
     scalable = False
 
     @property
-    def averages(self) -> bool:
-        return self.form == "ours"
-
-    @property
     def compares_weights(self) -> bool:
         return self.form == "ours" if self.relative is None else self.relative
 
@@ -126,7 +122,7 @@ class ALA(Method):
 
     def add_up(self, losses: PerTuple) -> Scalar:
         """Mean or sum over tuples, over proxies always the sum; the paper's equations sum."""
-        return losses.sum() / len(losses) if self.averages else losses.sum()
+        return losses.sum() / len(losses) if self.form == "ours" else losses.sum()
 
     def factors(self, weights: PerTuple) -> PerTuple:
         """What the tuples' losses are multiplied by."""

@@ -192,8 +192,8 @@ class HDML(Method):
         )
         self.classifier = FeatureClassifier(width, torch.as_tensor(parts.train.labels))
         groups = [
-            {"params": list(self.classifier.parameters()), "lr": self.classifier_rate},
-            {"params": list(self.generator.parameters()), "lr": self.generator_rate},
+            {"params": self.classifier.parameters(), "lr": self.classifier_rate},
+            {"params": self.generator.parameters(), "lr": self.generator_rate},
         ]
         self.generator_optimizer = self.optimizers["generator"] = Adam(groups)
         self.synthesis = Synthesis(
