@@ -28,7 +28,7 @@ from vicinal.bench import results
 from vicinal.bench.pool import Pool, Task
 from vicinal.data.folder import data_root
 from vicinal.errors import ConfigError, DataError, VicinalError
-from vicinal.files import write_text
+from vicinal.files import read_lines, write_text
 from vicinal.training.console import Console
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     if not options.page:
         failed = run(plan, options, path, console)
-    lines = list(results.read(path))
+    lines = list(read_lines(path))
     page = options.results / f"{plan.name}.md"
     write_text(page, markdown(lines, plan))
     for sentence in (*view(lines, plan, "accuracy").sentences, f"page: {page}; results: {path}"):
@@ -53,7 +53,7 @@ def run(plan: Plan, options: argparse.Namespace, path: Path, console: Console) -
     have ended."""
     methods = available(options.methods, console)
     limited = plan if options.splits is None else replace(plan, splits=options.splits)
-    done = {(line["set"], line["split"], line["method"]) for line in results.read(path)}
+    done = {(line["set"], line["split"], line["method"]) for line in read_lines(path)}
     missing = [unit for unit in limited.units(methods) if unit.key not in done]
     data = (options.data or data_root()) / "tabular"
     check_data({unit.set for unit in missing}, data)

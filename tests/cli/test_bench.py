@@ -179,5 +179,6 @@ def test_the_best_for_a_folder_of_pictures(here, tmp_path, works):
 def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path):
     code, _, err = vicinal("bench", small, "--trials", "2", "--minutes", "0")
     assert code == 1 and "of plain, method, diverges on 4 folds" in err
-    assert "24 were not started" in err and "Nothing is tested" in err
+    # Two rows that differ in what is searched alone have the same second trial.
+    assert "20 were not started" in err and "Nothing is tested" in err
     assert not (tmp_path / "results").exists()

@@ -35,7 +35,7 @@ from vicinal.data.records import FeatureArray, Records
 from vicinal.data.splits import kin_of, most_folds
 from vicinal.errors import ConfigError, DataError, VicinalError
 from vicinal.evaluation.statistics import spread_of
-from vicinal.files import read_arrays, write_arrays, write_text
+from vicinal.files import read_arrays, read_lines, write_arrays, write_text
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
@@ -95,10 +95,9 @@ def candidates(config: Config, *, heads: bool) -> list[Words]:
     """
     losses: list[Words] = [(), *((loss,) for loss in _LOSSES)]
     rates = [(), *(faster(config, factor) for factor in _RATES)] if heads else [()]
-    longer = [twice_as_long(config)] if heads else []
     raced = [loss + head + rate for head in ((), *_HEADS) for rate in rates for loss in losses]
-    methods = [(method,) for method in ("method=hdml", "method=loop")]
-    return [(), *_STARTS, *raced[1:], *longer, *methods]
+    longer = [twice_as_long(config)] if heads else []
+    return [(), *_STARTS, *raced[1:], *longer, ("method=hdml",), ("method=loop",)]
 
 
 def faster(config: Config, factor: float) -> Words:
@@ -179,13 +178,14 @@ def trained(config: Config) -> list[float]:
     embedder = experiment.method.embedder
     precision = pick_precision(config.training.precision, experiment.device)
     embedder.accelerate(precision, compiled=False)
-    step = epoch = 0
-    while step < experiment.steps:
-        plan = (plan or experiment.plan(epoch))[: experiment.steps - step]
+    epoch = 0
+    left = experiment.steps
+    while left:
+        plan = (plan or experiment.plan(epoch))[:left]
         embedder.train()
         for batch in experiment.batches(plan, epoch=epoch, start=0):
             experiment.method(batch)
-        step += len(plan)
+        left -= len(plan)
         epoch += 1
         plan = None
     verdict = experiment.judge(experiment.encoder).verdict
@@ -193,9 +193,7 @@ def trained(config: Config) -> list[float]:
     return found
 
 
-def train_fold(
-    folder: Path, *, data: Any, words: Sequence[str], cut: Mapping[str, Any]
-) -> list[Line]:
+def train_fold(folder: Path, *, data: Any, words: Sequence[str], cut: Line) -> list[Line]:
     """Train a whole network on a fold; a task of the pool."""
     began = time.monotonic()
     config = composed(data, words)
@@ -246,16 +244,14 @@ class Search:
                 "best needs 2 training classes of 4 records at least, or 4 classes, got "
                 f"{len(sizes)}, one of {sizes.min(initial=0)} records."
             )
-        known = (state_of(self.records), self.fixed, minutes)
-        self.key = sha256(repr(known).encode()).hexdigest()[:10]
+        own = (state_of(self.records), self.fixed, minutes)
+        self.key = sha256(repr(own).encode()).hexdigest()[:10]
         self.trials: dict[tuple[str, Words], Trial] = {}
         self.done: dict[str, int] = {}  # folds that all had which were left, by level
-        spent = 0.0
-        for line in results.read(self.journal):
-            if line["search"] == self.key:
-                spent = max(spent, line["elapsed"])
-                self._take(line)
-        self.began = self.clocks[0] - spent
+        known = [line for line in read_lines(self.journal) if line["search"] == self.key]
+        for line in known:
+            self._take(line)
+        self.began = self.clocks[0] - max((line["elapsed"] for line in known), default=0.0)
         self.until = self.began + 60 * minutes
         self.read = self.records.source.kind == "features"  # no backbone to train
         self.level = "heads" if self.read else "whole"  # what is chosen from
@@ -266,8 +262,7 @@ class Search:
 
     def cut(self, fold: int) -> dict[str, Any]:
         """What ``Fold`` takes."""
-        own = {"folds": self.folds, "fold": fold, "samples": self.samples}
-        return {**own, "seed": 0, "test": False}
+        return {"folds": self.folds, "fold": fold, "samples": self.samples}
 
     def free(self, words: Words) -> bool:
         """Whether a candidate changes nothing that the user fixed; a start in closed form may."""
@@ -352,21 +347,14 @@ class Search:
             running = [words for words in done if words in better]
 
     def measure(self, level: str, running: Iterable[Words], fold: int, until: float) -> bool:
-        """Train on a fold what was not yet; return whether the time allowed it."""
+        """Train on a fold what was not yet; return whether the time allowed it. Whole networks
+        train in processes of their own where the data have a name."""
         todo = [words for words in running if fold not in self.trial(level, words).scores]
-        if level == "whole":
-            return self.on_whole(todo, fold, until)
-        return not todo or self.on_heads(level, todo, fold, until)
-
-    def on_heads(self, level: str, todo: list[Words], fold: int, until: float) -> bool:
-        """Train heads on features in this process."""
-        cut = Kept(Fold(self.features, **self.cut(fold)).load())
-        model = self.base.model
-        head: dict[str, Any] = {"model": {"head": model.head, "start": model.start}}
-        if model.dim is not None:
-            head["model"]["dim"] = model.dim
-        fixed = self.fixed if self.read else tuple(filter(_for_heads, self.fixed))
         title = f"{level}, fold {fold + 1}/{self.folds}"
+        if level == "whole" and isinstance(self.data, str):
+            return self.on_pool(todo, fold, title, until)
+        data = self.base.data if level == "whole" else self.features
+        cut = Kept(Fold(data, **self.cut(fold)).load())
         took = 0.0
         with self.console.following(len(todo), 0, title) as follower:
             for number, words in enumerate(todo, 1):
@@ -375,46 +363,47 @@ class Search:
                     return False
                 scores: list[float] = []
                 with suppress(VicinalError):  # it does not go with these data, or diverged
-                    own = [*fixed, *words, "training.validation=0"]
-                    config = composed(cut, own, {"preset": "features"}, head)
-                    if level == "short":
-                        steps = steps_of(config, cut.records.part("train")) // SHORT
-                        rate = FASTER * config.optimizer.learning_rate
-                        config = config.replace(
-                            training={"steps": max(1, steps)}, optimizer={"learning_rate": rate}
-                        )
-                    scores = trained(config)
+                    scores = trained(self.config(level, words, cut))
                 took = time.monotonic() - began
                 self.note(level, words, fold, scores, took)
                 follower.advance(number, self.leading(level, 1))
         return True
 
-    def on_whole(self, todo: list[Words], fold: int, until: float) -> bool:
-        """Train whole networks, in processes of their own where the data have a name."""
+    def config(self, level: str, words: Words, cut: Kept) -> Config:
+        """What trains a candidate on a fold: its network, or a head on features."""
+        own = [*self.fixed, *words, "training.validation=0"]
+        if level == "whole":
+            return composed(self.data, own).replace(data=cut)
+        model = self.base.model
+        head: dict[str, Any] = {"model": {"head": model.head, "start": model.start}}
+        if model.dim is not None:
+            head["model"]["dim"] = model.dim
+        if not self.read:
+            own = [*filter(_for_heads, self.fixed), *words, "training.validation=0"]
+        config = composed(cut, own, {"preset": "features"}, head)
+        if level == "short":
+            steps = steps_of(config, cut.records.part("train")) // SHORT
+            rate = FASTER * config.optimizer.learning_rate
+            config = config.replace(
+                training={"steps": max(1, steps)}, optimizer={"learning_rate": rate}
+            )
+        return config
+
+    def on_pool(self, todo: Iterable[Words], fold: int, title: str, until: float) -> bool:
+        """Train whole networks in processes of their own."""
         tasks = {}
         for words in todo:
             own = [*self.fixed, *words]
-            task = Task(
-                f"{_named(words)}, fold {fold + 1}",
-                "vicinal.bench.best:train_fold",
-                {"data": self.data, "words": own, "cut": self.cut(fold)},
-                repr((self.key, own, fold)),
-            )
-            tasks[task] = words
+            arguments = {"data": self.data, "words": own, "cut": self.cut(fold)}
+            name = f"{_named(words)}, fold {fold + 1}"
+            tasks[Task(name, "vicinal.bench.best:train_fold", arguments, repr(arguments))] = words
 
         def done(task: Task, lines: list[Line]) -> str:
-            self.note("whole", tasks[task], fold, lines[0]["scores"], lines[0]["seconds"])
+            self.note("whole", tasks[task], fold, **lines[0])
             return f"held out {100 * np.mean(lines[0]['scores']):.1f}"
 
-        if isinstance(self.data, str):
-            with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
-                left = pool.run(tasks, done, title=f"fold {fold + 1}/{self.folds}", until=until)
-            return not left
-        for task in tasks:
-            if time.monotonic() >= until:
-                return False
-            done(task, train_fold(self.out, **task.arguments))
-        return True
+        with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
+            return not pool.run(tasks, done, title=title, until=until)
 
     # -- the whole search -------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vicinal.bench.job import finished, results_of, row_metrics
+from vicinal.bench.job import finished, metrics_of, results_of
 from vicinal.bench.run import Outcome
 from vicinal.bench.summary import Summary, summarize
 from vicinal.bench.table import NO_MATTER, Row, Table
@@ -19,7 +19,7 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> Summary:
     rows: list[tuple[dict[str, Any], dict[int, RunDirectory]]] = []
     runs = [RunDirectory.open(path) for path in paths]
     for run in runs:
-        check_known("metric", metric, row_metrics(results_of(run)), f"{run.path}: ")
+        check_known("metric", metric, metrics_of(run), f"{run.path}: ")
         if _tested_on(run) != _tested_on(runs[0]):
             raise ConfigError(
                 f"runs are compared on the same test records, got {runs[0].path} tested on "

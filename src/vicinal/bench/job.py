@@ -50,10 +50,12 @@ from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import load_records, prepare
 from vicinal.training.run import commit, hardware, package_version, resume, start
 
-Kind = Literal["trained", "untrained", "fold"]
+Kind = Literal["trained", "untrained"]
 SHARE = 0.2  # of the training classes that protocol `validation` holds out where a row does not say
 _FLOOR = 1e-6  # of the largest variance: directions below it are noise that whitening would blow up
 _TEXT = "<U10"  # holds "validation"
+# A fold is evaluated after the last epoch alone.
+_LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Fold:
     data: Dataset
     folds: int
     fold: int
-    seed: int
-    test: bool
+    seed: int = 0
+    test: bool = False
     samples: bool = False
 
     def load(self) -> Records:
@@ -99,10 +101,10 @@ class Job:
 
     Attributes:
         table: with the row.
-        kind: train and test; measure the untrained network; or train one fold and score the classes
-            that it held out.
+        kind: train and test, or measure the untrained network.
         words: further settings, such as those of a trial.
-        fold: which fold, of how many, split by which seed; for ``fold`` alone.
+        fold: which fold to train and score the classes that it held out, and of how many, split by
+            the seed; to test where there is none.
     """
 
     table: Table
@@ -110,11 +112,7 @@ class Job:
     kind: Kind
     seed: int
     words: Sequence[str] = ()
-    fold: Sequence[int] = (0, 0, 0)
-
-    @property
-    def protocol(self) -> ProtocolName:
-        return self.table.protocol
+    fold: Sequence[int] = ()
 
     def source(self) -> str:
         """What its records are, as far as the row says it."""
@@ -126,31 +124,33 @@ class Job:
 
     def identity(self) -> Line:
         """By what a result is found again."""
-        found: Line = {"kind": self.kind, "protocol": self.protocol, "seed": self.seed}
+        found: Line = {"kind": self.kind, "protocol": self.table.protocol, "seed": self.seed}
         found["slots"] = slots_hash(merged(*self.layers()))
-        return found | ({"fold": list(self.fold)} if self.kind == "fold" else {})
+        return found | ({"fold": list(self.fold)} if self.fold else {})
+
+    @property
+    def key(self) -> str:
+        return repr(self.identity())
 
     def config(self) -> Config:
         """The resolved experiment; what cannot be composed is rejected here, before anything
         runs."""
         layers = self.layers()
-        share = merged(*layers).get("training", {}).get("validation", SHARE)
-        if self.kind == "fold" or self.protocol == "final":
-            share = 0.0
-        elif self.protocol == "validation" and not float(share):
-            raise ConfigError(
-                f"row {self.row.name!r}: protocol `validation` holds training classes out, got "
-                f"training.validation=0. Remove it, or use the protocol `final`."
-            )
-        elif self.kind == "untrained" and self.protocol != "validation":
-            share = 0.0
-        words = [
-            f"training.seed={self.seed}",
-            f"training.validation={share}",
-            "evaluation.artifacts=false",
-        ]
-        if self.protocol == "reality_check" and self.kind == "trained":
+        protocol = self.table.protocol
+        words = [f"training.seed={self.seed}", "evaluation.artifacts=false"]
+        share = 0.0
+        if self.fold:
+            words += _LAST_ALONE
+        elif protocol == "validation":
+            share = float(merged(*layers).get("training", {}).get("validation", SHARE))
+            if not share:
+                raise ConfigError(
+                    f"row {self.row.name!r}: protocol `validation` holds training classes out, got "
+                    f"training.validation=0. Remove it, or use the protocol `final`."
+                )
+        elif protocol == "reality_check" and self.kind == "trained":
             words.append(f"model.dim={REALITY_DIM}")
+        words.append(f"training.validation={share}")
         return compose(merged(*layers, from_words(words)), preset_name=self.table.name)
 
     def located(self) -> Config:
@@ -160,6 +160,12 @@ class Job:
         if isinstance(place := getattr(config.data, "path", None), str):
             existing(place)
         return config
+
+    def cut(self) -> Config:
+        """The experiment on its fold."""
+        config = self.located()
+        fold, folds = self.fold
+        return config.replace(data=Fold(config.data, folds, fold, self.seed))
 
     def measured_seconds(self) -> float | None:
         """How long its training takes, by some of its steps on random features; None for pictures
@@ -173,19 +179,20 @@ class Job:
     def task(self) -> Task:
         """What a worker is given: it reads the table's file again, since rows may hold objects of
         the user's own."""
-        part = f" fold {self.fold[0] + 1}/{self.fold[1]}" if self.kind == "fold" else ""
         name = "untrained rows" if self.kind == "untrained" else self.row.name
+        named = [name, f"seed {self.seed}"]
+        if self.fold:
+            named = [name, *self.words, f"fold {self.fold[0] + 1}/{self.fold[1]}"]
         described: Line = {
             "source": self.table.source,
             "row": self.row.name,
-            "protocol": self.protocol,
+            "protocol": self.table.protocol,
             "kind": self.kind,
             "seed": self.seed,
             "words": [*self.row.extra, *self.words],
             "fold": list(self.fold),
         }
-        key = repr(sorted(self.identity().items()))
-        return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
+        return Task(" ".join(named), "vicinal.bench.job:perform", described, self.key)
 
 
 def perform(
@@ -201,12 +208,12 @@ def perform(
         found = untrained_rows(
             config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None
         )
-    elif job.kind == "fold":
-        found = [_fold(config, folder, job.fold)]
+    elif job.fold:
+        found = [_held_out(job, folder)]
     elif protocol == "reality_check":
         runs = []
         for number in range(REALITY_FOLDS):
-            cut = Fold(config.data, REALITY_FOLDS, number, seed=0, test=True)
+            cut = Fold(config.data, REALITY_FOLDS, number, test=True)
             runs.append(train_run(config.replace(data=cut), folder / f"fold-{number}", again=True))
         found = [concatenated(runs, config)]
     else:
@@ -226,12 +233,14 @@ def state_of(records: Records) -> str:
     return records.fingerprint() + sha256(contents(records).tobytes()).hexdigest()[:8]
 
 
-def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
-    cut = Fold(config.data, fold[1], fold[0], fold[2], test=False)
+def _held_out(job: Job, folder: Path) -> Line:
+    """Recall@1 on the classes that a fold held out, after the last step."""
     try:
-        return held_out(train_run(config.replace(data=cut), folder / "run", again=True))
+        run = train_run(job.cut(), folder / "run", again=True)
     except DivergenceError as error:  # that these settings do not train is what the trial asks
-        return {"seconds": 0.0, "score": 0.0, "diverged": str(error)}
+        return {"seconds": 0.0, "metrics": {"recall@1": 0.0}, "diverged": str(error)}
+    looks = _looks(run)
+    return {"seconds": run.status["seconds"], "metrics": {"recall@1": looks[max(looks)]}}
 
 
 def train_run(
@@ -275,23 +284,21 @@ def origin(config: Config) -> Line:
 
 def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
     """A finished run on its test classes, by class in one metric if that is a mean over queries."""
-    results = results_of(run)
+    step = results_of(run)["selected"]["step"]
+    metrics = metrics_of(run)
     by_class = run.arrays("by_class") or {}
+    # Beside those of the test classes: does a method reduce over-fitting?
+    rows = (run.document("diagnostics") or {"rows": []})["rows"]
+    known = next((row for row in rows if row["name"] == "train"), {})
     return {
         "seconds": run.status["seconds"],
         "data": run.info["data"]["fingerprint"],
-        "metrics": row_metrics(results) | cut_metrics(results) | _in_training(run),
-        "held_out": _looks(run).get(results["selected"]["step"]),
-        "selected": results["selected"]["step"],
+        "metrics": metrics | {f"train {name}": known[name] for name in metrics if name in known},
+        "held_out": _looks(run).get(step),
+        "selected": step,
         **(class_scores(by_class, metric) if metric in by_class else {}),
         "scalars": scalars(run),
     }
-
-
-def held_out(run: RunDirectory) -> Line:
-    """A fold's Recall@1 on the classes that it held out, after the last step."""
-    looks = _looks(run)
-    return {"seconds": run.status["seconds"], "score": looks[max(looks)]}
 
 
 def _looks(run: RunDirectory) -> dict[int, float]:
@@ -310,7 +317,7 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     part = config.data.load().part("test")
     each = [Encoder.load(run, device).embed(part, skip_corrupt=skip) for run in runs]
     vectors = torch.cat([embedded.vectors for embedded in each], dim=1)
-    alone = [row_metrics(results_of(run)) for run in runs]
+    alone = [metrics_of(run) for run in runs]
     width = each[0].vectors.shape[1]
     scores = _scores(replace(each[0], vectors=vectors), config)
     scores["metrics"] |= {
@@ -376,18 +383,16 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
     return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
 
 
-def cut_metrics(results: dict[str, Any]) -> dict[str, float]:
-    """The scores of each smaller size that was measured, such as ``recall@1 64-d``."""
-    sizes = [
-        (row["name"].split()[1], row["metrics"])
-        for row in results["rows"]
-        if row["name"].startswith("trained, ")
-    ]
-    return {f"{name} {size}-d": value for size, metrics in sizes for name, value in metrics.items()}
-
-
-def row_metrics(results: dict[str, Any]) -> dict[str, float]:
-    return next(dict(row["metrics"]) for row in results["rows"] if row["name"] == "trained")
+def metrics_of(run: RunDirectory) -> dict[str, float]:
+    """The scores of a run's model, and of its first dimensions where they were measured, such as
+    ``recall@1 64-d``."""
+    found = {}
+    for row in results_of(run)["rows"]:
+        name, *size = row["name"].split()
+        if name in ("trained", "trained,"):
+            end = f" {size[0]}-d" if size else ""
+            found |= {f"{metric}{end}": value for metric, value in row["metrics"].items()}
+    return found
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:
@@ -403,14 +408,6 @@ def scalars(run: RunDirectory) -> dict[str, float]:
         if len(values) >= 5
     }
     return {name: float(f"{part.mean():.5g}") for name, part in middles.items()}
-
-
-def _in_training(run: RunDirectory) -> dict[str, float]:
-    """The scores of the training classes, beside those of the test classes: does a method reduce
-    over-fitting?"""
-    rows = (run.document("diagnostics") or {"rows": []})["rows"]
-    known: dict[str, Any] = next((row for row in rows if row["name"] == "train"), {})
-    return {f"train {name}": known[name] for name in row_metrics(results_of(run)) if name in known}
 
 
 def results_of(run: RunDirectory) -> dict[str, Any]:

@@ -6,7 +6,6 @@ killed ends all tasks.
 """
 
 import _thread
-import importlib
 import math
 import os
 import runpy
@@ -17,14 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vicinal.errors import ConfigError, VicinalError
+from vicinal.errors import ConfigError, VicinalError, few
 from vicinal.files import read_json, write_json
 from vicinal.training.console import Console
 
@@ -53,7 +54,7 @@ class Task:
 
     def folder(self, runs: Path) -> Path:
         name = "".join(c if c.isalnum() else "-" for c in self.name.lower())
-        return runs / f"{name}-{sha256(self.key.encode()).hexdigest()[:8]}"
+        return runs / f"{name[:100]}-{sha256(self.key.encode()).hexdigest()[:8]}"
 
 
 Done = Callable[
@@ -103,27 +104,22 @@ class Pool:
                 name.
             until: when, by ``time.monotonic``, no task starts any more; those that run then finish.
         """
-        waiting = list(tasks)
-        left = 0
-        with (
-            self.console.following(len(waiting), 0, title) as follower,
-            ThreadPoolExecutor(self.slots) as threads,
-        ):
-            futures = {threads.submit(self._process, task, until): task for task in waiting}
+        ended = 0
+        with ThreadPoolExecutor(self.slots) as threads:
+            futures = {threads.submit(self._process, task, until): task for task in tasks}
             try:
-                for number, future in enumerate(as_completed(futures), 1):
-                    code = future.result()
-                    if code is None:
-                        left += 1
-                    else:
-                        self.end(futures[future], code, done)
-                    names = ", ".join(task.name for task in list(self._running)[:3])
-                    follower.advance(number - left, f"running: {names}")
+                with self.console.following(len(futures), 0, title) as follower:
+                    for future in as_completed(futures):
+                        if (code := future.result()) is not None:
+                            ended += 1
+                            self.end(futures[future], code, done)
+                        names = few([task.name for task in list(self._running)])
+                        follower.advance(ended, f"running: {names}")
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 self._stop()
                 raise
-        return left
+        return len(futures) - ended
 
     def prepare(self, task: Task) -> Path:
         """Make the task's folder, as ``do`` wants it."""
@@ -188,9 +184,8 @@ class Pool:
             for process in processes:
                 process.stdin.close()  # type: ignore[union-attr]
             for process in processes:
-                process.wait(max(0.1, limit - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, limit - time.monotonic()))
         finally:
             for process in processes:
                 process.kill()
@@ -201,8 +196,7 @@ def slots_here() -> int:
     it."""
     import torch
 
-    cores = os.cpu_count() or 1
-    return min(4, cores) if torch.cuda.is_available() else min(16, cores)
+    return min(4 if torch.cuda.is_available() else 16, os.cpu_count() or 1)
 
 
 # -- in the process --------------------------------------------------------------------------------
@@ -225,7 +219,7 @@ def _function(call: str) -> Callable[..., Any]:
     """``module:name`` or ``FILE.py:name``, where the file may import those beside it."""
     place, _, name = call.rpartition(":")
     if not place.endswith(".py"):
-        return getattr(importlib.import_module(place), name)  # type: ignore[no-any-return]
+        return resolve_name(call)  # type: ignore[no-any-return]
     sys.path.insert(0, str(Path(place).resolve().parent))
     return runpy.run_path(place)[name]  # type: ignore[no-any-return]
 

@@ -7,11 +7,10 @@ A result is used for every row, of any table, that has its protocol, its seed, t
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vicinal.errors import DataError
 from vicinal.files import lock_open_file, read_lines
 
 FORMAT = 2
@@ -33,33 +32,22 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 def written(line: Mapping[str, Any]) -> str:
     """A line as its file has it."""
-    return (
-        json.dumps(
-            {"format": FORMAT, **line}, allow_nan=False, ensure_ascii=False, separators=(",", ":")
-        )
-        + "\n"
-    )
-
-
-def read(path: Path) -> Iterator[Line]:
-    """The lines of a results file, without a last one that a crash cut off."""
-    for line in read_lines(path):
-        if line.get("format", FORMAT) != FORMAT:
-            raise DataError(
-                f"{path} holds results of format {line['format']}, this version reads {FORMAT}. "
-                "Use the version that wrote it."
-            )
-        yield line
+    whole = {"format": FORMAT, **line}
+    return json.dumps(whole, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 class Store:
-    """The results of a folder by what they are results of; the newest of each counts."""
+    """The results in the files of a folder by what they are results of; the newest of each
+    counts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: str = "*.jsonl") -> None:
         self._lines: dict[tuple[Any, ...], dict[str, Line]] = {}
-        found = (line for path in sorted(folder.glob("*.jsonl")) for line in read(path))
-        own = (line for line in found if "slots" in line)
-        for line in sorted(own, key=lambda line: str(line["created"])):
+        found = (line for path in sorted(folder.glob(files)) for line in read_lines(path))
+        own = (line for line in found if "protocol" in line)
+        self.add(*sorted(own, key=lambda line: str(line["created"])))
+
+    def add(self, *lines: Line) -> None:
+        for line in lines:
             self._lines.setdefault(_key(line), {})[records_of(line)] = line
 
     def find(self, wanted: Mapping[str, Any]) -> dict[str, Line]:
@@ -76,4 +64,5 @@ def records_of(line: Mapping[str, Any]) -> str:
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
     untrained = line.get("kind") == "untrained"
-    return (*(line[name] for name in KEY), line["row"] if untrained else "")
+    own = (line[name] for name in KEY)
+    return (*own, *line.get("fold", ()), line["row"] if untrained else "")

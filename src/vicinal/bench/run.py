@@ -1,14 +1,14 @@
 """Run tables: which results are there, which jobs are missing, and what became of them."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.bench import results
 from vicinal.bench.job import Job, state_of
-from vicinal.bench.pool import Done, Pool, Task
+from vicinal.bench.pool import Pool, Task
 from vicinal.bench.results import Line, Store, records_of
 from vicinal.bench.table import UNTRAINED_ROWS, Table
 from vicinal.errors import DataError, check_known
@@ -33,12 +33,34 @@ class Bench:
     slots: int = 1
     rows: Collection[str] = ()
     until: float = math.inf
-    make_pool: Callable[..., Pool] = Pool
 
-    def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Task]]:
-        """Run tasks; return how many were not started, and which failed."""
-        with self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console) as pool:
-            return pool.run(tasks, done, title=title, until=self.until), pool.failures
+    def run(self, asked: Iterable[tuple[Path, Job]], store: Store, title: str) -> set[str]:
+        """Run each job once, append its results to the file of the first that asked for it, add
+        them to a store, and return the keys of the jobs that failed."""
+        files: dict[str, Path] = {}
+        tasks = []
+        for path, job in asked:
+            if job.key not in files:
+                job.located()  # raises before anything runs
+                files[job.key] = path
+                tasks.append(job.task())
+
+        def done(task: Task, lines: list[Line]) -> str:
+            path = files[task.key]
+            results.append(path, *({"table": path.name.partition(".")[0], **x} for x in lines))
+            store.add(*lines)
+            recall = lines[-1]["metrics"].get("recall@1")
+            return "done" if recall is None else f"R@1 {100 * recall:.1f}"
+
+        with Pool(self.runs / "jobs", slots=self.slots, console=self.console) as pool:
+            left = pool.run(tasks, done, title=title, until=self.until)
+        if left or pool.failures:
+            self.console.line(
+                f"{title}: {len(pool.failures)} jobs failed, {left} were not started; run the same "
+                "command to continue",
+                warning=True,
+            )
+        return {task.key for task in pool.failures}
 
 
 @dataclass
@@ -79,16 +101,21 @@ def rows_of(job: Job) -> tuple[str, ...]:
     return UNTRAINED_ROWS if job.kind == "untrained" else (job.row.name,)
 
 
-def collect(table: Table, store: Store, present: Mapping[str, str] | None = None) -> Outcome:
+def collect(
+    table: Table,
+    store: Store,
+    present: Mapping[str, str] | None = None,
+    failed: Collection[str] = (),
+) -> Outcome:
     """What a store holds of a table, of one state of its data.
 
     Args:
         present: the fingerprints of the records as they are now, by ``Job.source``; where one is
             not known, the newest result tells which records count.
+        failed: the keys of jobs that failed.
     """
-    outcome = Outcome(
-        table, {name: {} for name in (*UNTRAINED_ROWS, *(r.name for r in table.rows))}
-    )
+    names = (*UNTRAINED_ROWS, *(row.name for row in table.rows))
+    outcome = Outcome(table, {name: {} for name in names})
     found = [
         (row, job, store.find({**job.identity(), "row": row}))
         for job in jobs(table)
@@ -103,6 +130,8 @@ def collect(table: Table, store: Store, present: Mapping[str, str] | None = None
         left_out += len(lines.keys() - {wanted})
         if wanted in lines:
             outcome.lines[row][job.seed] = lines[wanted]
+        if job.key in failed:
+            outcome.failures[row] = outcome.failures.get(row, 0) + 1
     if left_out:
         outcome.note = (
             f"{left_out} results of other data than these are left out: names, labels, splits or "
@@ -123,9 +152,7 @@ def present(jobs: Iterable[Job]) -> dict[str, str]:
 
 def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
     """Reject a row that none of the tables has."""
-    known = {
-        name for table in tables for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))
-    }
+    known = {*UNTRAINED_ROWS, *(row.name for table in tables for row in table.rows)}
     for name in rows:
         check_known("row", name, known, f"in {', '.join(table.name for table in tables)}: ")
 
@@ -134,28 +161,25 @@ def chosen(table: Table, rows: Collection[str]) -> set[str]:
     """The rows that a run limited to ``rows`` fills: those, their baselines, and the ones without
     training."""
     own = [row for row in table.rows if not row.former and (not rows or row.name in rows)]
-    if not own and not any(name in rows for name in UNTRAINED_ROWS):
+    if not own and {*UNTRAINED_ROWS}.isdisjoint(rows):
         return set()
-    return {
-        *UNTRAINED_ROWS,
-        *(row.name for row in own),
-        *(row.against for row in own if row.against is not None),
-    }
+    return {*UNTRAINED_ROWS, *(name for row in own for name in (row.name, row.against) if name)}
 
 
-def costs(places: Iterable[tuple[Outcome, Job]]) -> Iterator[str]:
+def costs(asked: Iterable[tuple[Outcome, Job]]) -> Iterator[str]:
     """Say how long each row takes: as earlier seeds of it, or as some of its steps on features."""
-    rows: dict[tuple[str, str], list[tuple[Outcome, Job]]] = {}
-    for outcome, job in places:
+    rows: dict[str, list[tuple[Outcome, Job]]] = {}
+    for outcome, job in asked:
         if job.kind == "trained":
-            rows.setdefault((outcome.table.name, job.row.name), []).append((outcome, job))
-    for (_, name), seeds in rows.items():
-        outcome, job = seeds[0]
-        known = [line["seconds"] for line in outcome.lines[name].values()]
+            rows.setdefault(job.identity()["slots"], []).append((outcome, job))
+    for places in rows.values():
+        outcome, job = places[0]
+        count = len({job.seed for _, job in places})
+        known = [line["seconds"] for line in outcome.lines[job.row.name].values()]
         seconds = sum(known) / len(known) if known else job.measured_seconds()
         each = "not known before its first seed" if seconds is None else spell(seconds)
-        whole = "" if seconds is None else f", {spell(seconds * len(seeds))} in all"
-        yield f"  {name}: {len(seeds)} seeds, each about {each}{whole}"
+        whole = "" if seconds is None else f", {spell(seconds * count)} in all"
+        yield f"  {job.row.name}: {count} seeds, each about {each}{whole}"
 
 
 def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
@@ -171,48 +195,19 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     outcomes = [collect(table, store, now) for table in tables]
     for note in sorted({outcome.note for outcome in outcomes} - {""}):
         bench.console.line(note, warning=True)
-    wanted: dict[str, list[tuple[Outcome, Job]]] = {}  # by the key of a task
     asked = [
         (outcome, job)
         for outcome in outcomes
         for job in outcome.missing()
-        if chosen(outcome.table, bench.rows).intersection(rows_of(job))
+        if not chosen(outcome.table, bench.rows).isdisjoint(rows_of(job))
     ]
-    # Stable: tables keep their order.
-    for outcome, job in sorted(asked, key=lambda place: place[1].seed):
-        wanted.setdefault(job.task().key, []).append((outcome, job))
-    tasks = [places[0][1].task() for places in wanted.values()]
-    for places in wanted.values():
-        places[0][1].located()  # raises before anything runs
+    asked.sort(key=lambda one: one[1].seed)  # stable: tables keep their order
     title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
     whole = sum(len(jobs(outcome.table)) - len(outcome.missing()) for outcome in outcomes)
-    bench.console.line(f"{title}: {len(tasks)} jobs to run, {whole} done before")
-    for cost in costs(places[0] for places in wanted.values()):
+    count = len({job.key for _, job in asked})
+    bench.console.line(f"{title}: {count} jobs to run, {whole} done before")
+    for cost in costs(asked):
         bench.console.line(cost)
-
-    def done(task: Task, lines: list[Line]) -> str:
-        first = wanted[task.key][0][0].table.name
-        results.append(
-            bench.folder / f"{first}.jsonl", *({"table": first, **line} for line in lines)
-        )
-        for line in lines:
-            for outcome, job in wanted[task.key]:
-                row = line["row"] if job.kind == "untrained" else job.row.name
-                outcome.lines[row][job.seed] = line
-        recall = lines[-1]["metrics"].get("recall@1")
-        return "done" if recall is None else f"R@1 {100 * recall:.1f}"
-
-    left, failures = bench.do(tasks, done, title)
-    for task in failures:
-        for outcome, job in wanted[task.key]:
-            bench.console.line(
-                f"{outcome.table.name}: failed: {task.name}; run the same command to try again",
-                warning=True,
-            )
-            for row in rows_of(job):
-                outcome.failures[row] = outcome.failures.get(row, 0) + 1
-    if left:
-        bench.console.line(
-            f"{title}: time is up, {left} jobs were not started; run the same command to continue"
-        )
-    return outcomes
+    places = [(bench.folder / f"{outcome.table.name}.jsonl", job) for outcome, job in asked]
+    failed = bench.run(places, store, title)
+    return [collect(table, store, now, failed) for table in tables]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vicinal.bench.results import Line
 from vicinal.bench.run import Outcome
 from vicinal.bench.table import UNTRAINED, UNTRAINED_ROWS, Row, Table
 from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
@@ -92,38 +93,31 @@ def regressions(outcome: Outcome) -> list[str]:
 def _row(row: Row, outcome: Outcome) -> SummaryRow:
     table = outcome.table
     lines = outcome.lines[row.name].values()
-    trained = row.name not in UNTRAINED_ROWS
-    values = {
-        metric: [line["metrics"][metric] for line in lines if metric in line["metrics"]]
-        for metric in table.metrics
-    }
-    scalars = {name for line in lines for name in line.get("scalars", {})}
+    scores = _values(lines, "metrics")
+    held_out = [*held_out_scores(row, outcome).values()]
     return SummaryRow(
         name=row.name,
-        scores={metric: t_interval(found) for metric, found in values.items() if found},
+        scores={name: t_interval(scores[name]) for name in table.metrics if name in scores},
         against=row.against,
         difference=_difference(row, outcome) if row.against else None,
-        held_out=_mean(held_out_scores(row, outcome).values()) if trained else None,
+        held_out=float(np.mean(held_out)) if held_out else None,
         done=len(lines),
         published=row.published,
-        marks=tuple(_marks(row, outcome, trained=trained)),
-        scalars={
-            name: float(
-                np.mean(
-                    [line["scalars"][name] for line in lines if name in line.get("scalars", {})]
-                )
-            )
-            for name in sorted(scalars)
-        },
+        marks=tuple(_marks(row, outcome)),
+        scalars={name: float(np.mean(found)) for name, found in _values(lines, "scalars").items()},
     )
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return float(np.mean(found)) if found else None
+def _values(lines: Iterable[Line], kind: str) -> dict[str, list[float]]:
+    """The values of all lines by name."""
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        for name, value in line.get(kind, {}).items():
+            found.setdefault(name, []).append(value)
+    return dict(sorted(found.items()))
 
 
-def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
+def _marks(row: Row, outcome: Outcome) -> Iterable[str]:
     table = outcome.table
     lines = outcome.lines[row.name]
     if len(lines) < table.seeds:
@@ -142,7 +136,7 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
             yield "other data or protocol than its baseline"
         if row.trials and row.trials != (table.row(row.against).trials or row.trials):
             yield "not as many trials as its baseline"
-    if table.tuned and trained and not row.held_out:
+    if table.tuned and row in table.rows and not row.held_out:
         yield "not tuned"
 
 
@@ -153,11 +147,8 @@ def _difference(row: Row, outcome: Outcome) -> Difference | None:
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or (ours == theirs and starts(row.name, outcome) and starts(against, outcome)):
         return None
-    return difference(
-        ours,
-        theirs,
-        *([outcome.lines[name][seed] for seed in seeds] for name in (row.name, against)),
-    )
+    lines = ([outcome.lines[name][seed] for seed in seeds] for name in (row.name, against))
+    return difference(ours, theirs, *lines)
 
 
 def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
@@ -174,9 +165,8 @@ def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
 def starts(name: str, outcome: Outcome) -> bool:
     """Whether held-out classes chose the start in place of any step, with every seed."""
     lines = outcome.lines[name].values()
-    return bool(lines) and all(
-        line.get("held_out") is not None and line.get("selected") == 0 for line in lines
-    )
+    kept = [line.get("held_out") is not None and line.get("selected") == 0 for line in lines]
+    return bool(kept) and all(kept)
 
 
 def tested(name: str, outcome: Outcome) -> dict[int, float]:

@@ -10,35 +10,22 @@ trials is chosen because it is the best, so its score is a little too high; what
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch.quasirandom import SobolEngine
 
 from vicinal.bench import results
-from vicinal.bench.job import Fold, Job
-from vicinal.bench.pool import Task
-from vicinal.bench.results import Line, records_of
-from vicinal.bench.run import Bench, present
-from vicinal.bench.run import chosen as rows_to_run
-from vicinal.bench.table import (
-    Budget,
-    Row,
-    Table,
-    canonical,
-    merged,
-    slots_hash,
-)
+from vicinal.bench.job import Job
+from vicinal.bench.results import Line, Store
+from vicinal.bench.run import Bench, chosen, present
+from vicinal.bench.table import Budget, Row, Table, canonical, merged, slots_hash
 from vicinal.errors import ConfigError, few
-from vicinal.files import write_text
+from vicinal.files import read_lines, write_text
 
 FOLDER = "tuning"  # of tables' trials, below that of the results
 PROPOSED = 256  # points of a search at most, of which those that were tried are passed over
-# A table's folds are evaluated after the last epoch alone.
-_LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")
-
 Values = dict[str, str]
 
 
@@ -152,94 +139,20 @@ def draw(
     return list(fresh.values())
 
 
-def _within(part: Part, text: str) -> bool:
-    """Whether a value is one of the setting's."""
-    if not isinstance(part, Range):
-        return text in part
-    try:
-        value = float(text)
-    except ValueError:
-        return False
-    slack = 1e-3 * abs(value)  # four digits are written
-    return part.low - slack <= value <= part.high + slack
-
-
 # -- the search ------------------------------------------------------------------------------------
 
 
-@dataclass
-class Trial:
-    """One choice of settings, and its score on each fold; 0 if it diverged."""
-
-    values: Values
-    scores: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def by_fold(self) -> tuple[float, ...]:
-        return tuple(self.scores[fold] for fold in sorted(self.scores))
-
-
-class Search:
-    """The trials of a row: those that are recorded, with their values, then new ones."""
-
-    def __init__(self, table: Table, row: Row, budget: Budget) -> None:
-        self.table = table
-        self.row = row
-        self.budget = budget
-        self.space, fixed = parse([*table.search, *row.search])
-        if fixed:
-            raise ConfigError(f"row {row.name!r}: search is given as ranges, got {fixed[0]!r}.")
-        self.slots = slots_hash(merged(*table.layers(row)))
-        self.trials = [Trial({})]
-
-    def recorded(self, lines: Iterable[Line], records: str | None) -> None:
-        """Take what is recorded of this row on the same folds of the same records; where these are
-        not known, of those that were measured last."""
-        cut = [self.budget.folds, self.budget.seed]
-        own = [line for line in lines if line["slots"] == self.slots and line["fold"][1:] == cut]
-        if own and records is None:
-            records = records_of(max(own, key=lambda line: str(line["created"])))
-        for line in sorted(own, key=lambda line: int(line["trial"])):
-            values = line["values"]
-            parts = self.space.items() if values else ()  # trial 0 may be anywhere
-            inside = all(_within(part, str(values.get(key))) for key, part in parts)
-            if inside and records_of(line) == records and "score" in line:
-                self.take(line)
-        del self.trials[self.budget.trials :]
-
-    def take(self, line: Line) -> None:
-        """Note a fold's result."""
-        trial = next((one for one in self.trials if one.values == line["values"]), None)
-        if trial is None:
-            trial = Trial(line["values"])
-            self.trials.append(trial)
-        trial.scores[line["fold"][0]] = line["score"]
-
-    def drawn(self) -> list[Trial]:
-        """The trials that are missing still."""
-        missing = self.budget.trials - len(self.trials)
-        if missing < 1:
-            return []
-        slots = self.job(0, ()).config().slots()
-        own = {}  # what the row has, of several settings for one value the first's
-        for keys in self.space:
-            slot, _, name = keys.split("+")[0].partition(".")
-            own[keys] = slots.get(slot, {}).get(name or "name")
-        known = [trial.values or own for trial in self.trials]
-        return [Trial(values) for values in draw(self.space, missing, self.budget.seed, known)]
-
-    def job(self, fold: int, words: Sequence[str]) -> Job:
-        cut = (fold, self.budget.folds, self.budget.seed)
-        return Job(self.table, self.row, "fold", self.budget.seed, (*words, *_LAST_ALONE), cut)
-
-    def whole(self) -> bool:
-        """Whether all trials that there are have all of their folds."""
-        scored = all(len(trial.scores) == self.budget.folds for trial in self.trials)
-        return scored and not self.drawn()
-
-    def best(self) -> Trial:
-        """The trial of the highest mean; of equal ones the first."""
-        return max(self.trials, key=lambda trial: sum(trial.by_fold))
+def trials(table: Table, row: Row, budget: Budget) -> list[Values]:
+    """What is tried of a row: the row as it stands, then what is drawn."""
+    space, fixed = parse([*table.search, *row.search])
+    if fixed:
+        raise ConfigError(f"row {row.name!r}: search is given as ranges, got {fixed[0]!r}.")
+    slots = Job(table, row, "trained", 0).config().slots()
+    own = {}  # what the row has, of several settings for one value the first's
+    for keys in space:
+        slot, _, name = keys.split("+")[0].partition(".")
+        own[keys] = slots.get(slot, {}).get(name or "name")
+    return [{}, *draw(space, budget.trials - 1, budget.seed, [own])]
 
 
 def tune_table(
@@ -248,112 +161,117 @@ def tune_table(
     """The table at the settings that its trials chose; None while some are missing, with which the
     same call continues.
 
-    Trials go round by round over all rows, to ``folder/tuning/TABLE.trials.jsonl``, and the choices
-    to ``folder/tuning/TABLE.jsonl``. A row that stands in several tables is tuned once.
+    Trials go round by round over all rows, to ``folder/tuning/TABLE.folds.jsonl``, and the choices
+    to ``folder/tuning/TABLE.choices.jsonl``. A row that stands in several tables is tuned once.
 
     Args:
-        recorded_only: run nothing; rows without all of their trials stay as they are.
+        recorded_only: run nothing; rows without a recorded choice stay as they are.
     """
     if budget.trials < 1 or budget.folds < 2:
         raise ConfigError(
             f"tuning needs 1 trial and 2 folds at least, got {budget.trials} and {budget.folds}."
         )
+    path = bench.folder / FOLDER / f"{table.name}.choices.jsonl"
+    known = (one for one in read_lines(path) if asdict(budget).items() <= one.items())
+    choices = {one["slots"]: one for one in known}
+    names = () if recorded_only else chosen(table, bench.rows)
+    rows = [row for row in table.rows if row.name in names]
+    if rows:
+        found = _choose(table, rows, budget, bench)
+        if found is None:
+            return None
+        choices |= found
+        write_text(path, "".join(map(results.written, choices.values())))
+    tuned = []
+    for row in table.rows:
+        if one := choices.get(_slots(table, row)):
+            row = replace(
+                row,
+                extra=(*row.extra, *words_of(one["chosen"])),
+                trials=(row.trials or 1) - 1 + one["tried"],  # trial 0 had some before it
+                held_out=tuple(one["held_out"]),
+            )
+        tuned.append(row)
+    return table.replace(
+        name=f"{table.name}-tuned",
+        protocol="final",
+        finding=table.findings.get("tuned", ""),
+        rows=tuple(tuned),
+        tuned=budget,
+    )
+
+
+def _slots(table: Table, row: Row) -> str:
+    return slots_hash(merged(*table.layers(row)))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of a row's settings, and what trains its folds."""
+
+    row: Row
+    number: int
+    values: Values
+    jobs: Sequence[Job]
+
+
+def _choose(
+    table: Table, rows: Sequence[Row], budget: Budget, bench: Bench
+) -> dict[str, Line] | None:
+    """Run the missing folds of all trials, round by round over the rows; the choices, by their
+    rows' slots."""
+    cuts = [(fold, budget.folds) for fold in range(budget.folds)]
+    tried = [
+        Trial(
+            row,
+            number,
+            values,
+            [Job(table, row, "trained", budget.seed, words, cut) for cut in cuts],
+        )
+        for row in rows
+        for number, values in enumerate(trials(table, row, budget))
+        for words in (words_of(values),)
+    ]
+    tried.sort(key=lambda trial: trial.number)
+    every = [job for trial in tried for job in trial.jobs]
+    for trial in tried[: len(rows)]:  # too few classes are an error before anything runs
+        trial.jobs[0].cut().data.load()
+    now = present(every)
     place = bench.folder / FOLDER
-    searches = [Search(table, row, budget) for row in table.rows]
-    limits = () if recorded_only else rows_to_run(table, bench.rows)
-    wanted = [one for one in searches if one.row.name in limits]
-    for one in wanted:  # what cannot be composed, located or cut is rejected before any run
-        for values in ({}, *draw(one.space, 1, budget.seed)):
-            config = one.job(0, words_of(values)).located()
-        Fold(config.data, budget.folds, 0, budget.seed, test=False).load()
-    now = present(one.job(0, ()) for one in wanted)
-    files = sorted(place.glob("*.trials.jsonl"))  # of all tables
-    lines = [line for path in files for line in results.read(path)]
-    for one in searches:
-        one.recorded(lines, now.get(one.job(0, ()).source()))
-    for one in wanted:
-        one.trials += one.drawn()
-    if wanted:
-        _run(wanted, bench, place)
-    chosen = {one.row.name: one for one in searches if one.whole()}
-    if any(one.row.name not in chosen for one in wanted):
+    store = Store(place, "*.folds.jsonl")
+
+    def scores(trial: Trial) -> list[float]:
+        lines = (store.find(job.identity()).get(now[job.source()]) for job in trial.jobs)
+        return [line["metrics"]["recall@1"] for line in lines if line]
+
+    missing = {
+        job.key: (place / f"{table.name}.folds.jsonl", job)
+        for job in every
+        if now[job.source()] not in store.find(job.identity())
+    }
+    bench.console.line(
+        f"{table.name}: {len(missing)} runs to do, of {few([row.name for row in rows])} on "
+        f"{budget.folds} folds of the training classes"
+    )
+    bench.run(missing.values(), store, f"tuning {table.name}")
+    if any(len(scores(trial)) < budget.folds for trial in tried):
         bench.console.line(
             f"{table.name}: trials are missing. Nothing is tested before every row has had its "
             "trials; run the same command to continue",
             warning=True,
         )
         return None
-    if wanted:
-        written = [
-            {
-                "row": name,
-                **asdict(budget),
-                "chosen": one.best().values,
-                "trial": one.trials.index(one.best()),
-                "trials": len(one.trials),
-                "held_out": list(one.best().by_fold),
-            }
-            for name, one in chosen.items()
-        ]
-        write_text(place / f"{table.name}.jsonl", "".join(map(results.written, written)))
-    rows = []
-    for row in table.rows:
-        if row.name in chosen:
-            one = chosen[row.name]
-            row = replace(
-                row,
-                extra=(*row.extra, *words_of(one.best().values)),
-                trials=(row.trials or 1) - 1 + len(one.trials),  # trial 0 had some before it
-                held_out=one.best().by_fold,
-            )
-        rows.append(row)
-    return table.replace(
-        name=f"{table.name}-tuned",
-        protocol="final",
-        finding=table.findings.get("tuned", ""),
-        rows=tuple(rows),
-        tuned=budget,
-    )
-
-
-def _run(searches: Sequence[Search], bench: Bench, place: Path) -> None:
-    """Run the missing folds of all trials, round by round over the rows."""
-    table = searches[0].table
-    todo: dict[Task, tuple[Search, Line]] = {}
-    missing = [
-        (number, fold, search, trial)
-        for search in searches
-        for number, trial in enumerate(search.trials)
-        for fold in range(search.budget.folds)
-        if fold not in trial.scores
-    ]
-    for number, fold, search, trial in sorted(missing, key=lambda one: one[0]):
-        job = search.job(fold, words_of(trial.values))
-        job.located()  # raises before anything runs
-        name = f"{search.row.name}, trial {number}, fold {fold + 1}"
-        asked = {
-            "table": table.name,
-            "row": search.row.name,
-            "slots": search.slots,
-            "fold": list(job.fold),
-            "trial": number,
-            "values": trial.values,
+    choices = {}
+    for row in rows:
+        own = [trial for trial in tried if trial.row is row]
+        best = max(own, key=lambda trial: sum(scores(trial)))  # of equal ones the first
+        choices[_slots(table, row)] = {
+            "row": row.name,
+            "slots": _slots(table, row),
+            **asdict(budget),
+            "chosen": best.values,
+            "trial": best.number,
+            "tried": len(own),
+            "held_out": scores(best),
         }
-        todo[replace(job.task(), name=name)] = search, asked
-    bench.console.line(
-        f"{table.name}: {len(todo)} runs to do, of {few([each.row.name for each in searches])} on "
-        f"{searches[0].budget.folds} folds of the training classes"
-    )
-
-    def record(task: Task, found: list[Line]) -> str:
-        search, asked = todo[task]
-        line = {**found[0], **asked}
-        results.append(place / f"{table.name}.trials.jsonl", line)
-        search.take(line)
-        return "diverged" if "diverged" in line else f"R@1 {100 * line['score']:.1f}"
-
-    left, failures = bench.do(todo, record, f"tuning {table.name}")
-    if failures or left:
-        bench.console.line(
-            f"{len(failures)} runs of trials failed, {left} were not started", warning=True
-        )
+    return choices
