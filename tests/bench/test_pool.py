@@ -2,6 +2,7 @@
 resumably."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -113,35 +114,43 @@ def told(console, monkeypatch):
     return texts
 
 
-def run(pool, tasks):
-    """Run tasks in a pool of their own; the process of each that has a result, by name."""
+def run(pool, tasks, until=math.inf, left=0):
+    """Run tasks in a pool of their own; the result of each that has one, by name."""
     found = {}
 
     def done(task, lines):
-        found[task.name] = lines[0]["pid"]
+        found[task.name] = lines[0]
         return "done"
 
     with pool:
-        pool.run(tasks, done, title="t")
+        assert pool.run(tasks, done, title="t", until=until) == left
     return found
 
 
-def test_a_failure_is_reported_with_its_last_lines_and_the_rest_goes_on(make, monkeypatch, told):
+def test_a_process_that_dies_fails_its_task_alone(make, tmp_path, monkeypatch, told):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     pool, task = make
-    found = {}
-    with pool(2) as two:
-        two.run(
-            map(task, ("a", "bad", "c")),
-            lambda task, lines: str(found.update({task.name: lines})),
-            title="t",
-        )
-    assert set(found) == {"a", "c"} and found["a"][0]["threads"] == "2"  # 4 cores for 2 tasks
-    assert [failed.name for failed in two.failures] == ["bad"]
-    (warned,) = (text for text in told if "failed" in text)
-    assert warned.startswith("bad failed (exit 1)") and warned.endswith("error: diverged")
-    assert len(warned.splitlines()) == pools.LAST_LINES + 1
+    ends = {
+        "bad": (1, "error: diverged"),
+        "exit 3": (3, ""),
+        "exit 0": (0, ""),
+        "killed": (-signal.SIGKILL, ""),
+        "unforeseen": (1, "RuntimeError: out of memory"),
+        "rejected": (2, "error: no such data"),
+        "slow": (130, "this is slow"),
+    }
+    folder = task("slow").folder(tmp_path / "runs")
+    # Not by Ctrl-C at the bench: somebody meant this process.
+    when_begun([folder], lambda: os.kill(int((folder / "began").read_text()), signal.SIGINT))
+    two = pool(2)
+    found = run(two, map(task, ("a", *ends, "c")))
+    assert set(found) == {"a", "c"} and found["a"]["threads"] == "2"  # 4 cores for 2 tasks
+    assert {failed.name for failed in two.failures} == set(ends)
+    for row, (code, last) in ends.items():
+        (warned,) = (text for text in told if text.startswith(f"{row} failed (exit {int(code)})"))
+        assert str(task(row).folder(tmp_path / "runs")) in warned and warned.endswith(last)
+        assert len(warned.splitlines()) <= pools.LAST_LINES + 1
 
 
 def test_ctrl_c_stops_each_task_once_and_waits_for_it_to_save(make, tmp_path):
@@ -162,30 +171,6 @@ def test_ctrl_c_ends_a_process_whose_task_had_done_its_last_step(make, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run(pool(1), [task("deaf"), task("c")])
     assert (folder / "done.json").exists() and not alive(int((folder / "began").read_text()))
-
-
-@pytest.mark.parametrize(
-    ("row", "code", "last"),
-    [
-        pytest.param("exit 3", 3, "", marks=pytest.mark.slow),
-        pytest.param("exit 0", 0, "", marks=pytest.mark.slow),
-        ("killed", -signal.SIGKILL, ""),
-        ("unforeseen", 1, "RuntimeError: out of memory"),
-        ("rejected", 2, "error: no such data"),
-        pytest.param("slow", 130, "this is slow", marks=pytest.mark.slow),
-    ],
-)
-def test_a_process_that_dies_fails_its_task_alone(row, code, last, make, tmp_path, told):
-    pool, task = make
-    one = pool(1)
-    folder = task(row).folder(tmp_path / "runs")
-    if row == "slow":  # not by Ctrl-C at the bench: somebody meant this process
-        when_begun([folder], lambda: os.kill(int((folder / "began").read_text()), signal.SIGINT))
-    pids = run(one, [task("a"), task(row), task("c")])
-    assert [failed.name for failed in one.failures] == [row] and set(pids) == {"a", "c"}
-    (warned,) = (text for text in told if "failed" in text)
-    assert warned.startswith(f"{row} failed (exit {int(code)})") and str(folder) in warned
-    assert warned.endswith(last)
 
 
 @pytest.mark.slow
@@ -213,18 +198,12 @@ def test_when_the_bench_is_killed_tasks_save_and_all_processes_end(make, tmp_pat
 
 def test_when_time_is_up_no_task_starts(make, tmp_path, monkeypatch):
     pool, task = make
-    found = []
 
     def clock():  # each task takes 40 seconds: the second is the last to start within a minute
         return 40.0 * len(list(tmp_path.glob("runs/*/done.json")))
 
     monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=clock))
-    with pool(1) as one:
-        tasks = [task(name) for name in "abcd"]
-        left = one.run(
-            tasks, lambda task, lines: str(found.append(task.name)), title="t", until=60.0
-        )
-    assert found == ["a", "b"] and left == 2
+    assert set(run(pool(1), map(task, "abcd"), until=60.0, left=2)) == {"a", "b"}
     assert not task("c").folder(tmp_path / "runs").exists()
 
 

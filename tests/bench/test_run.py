@@ -12,7 +12,7 @@ from vicinal.bench import results
 from vicinal.bench.job import Job, state_of
 from vicinal.bench.pool import Pool
 from vicinal.bench.results import Store
-from vicinal.bench.run import Bench, collect, jobs, run_tables
+from vicinal.bench.run import Bench, collect, run_tables
 from vicinal.bench.table import UNTRAINED_ROWS, Budget, load_tables, row
 from vicinal.bench.tuning import tune_table
 from vicinal.errors import ConfigError, DataError
@@ -73,12 +73,9 @@ def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fa
     first, second = go(table.replace(seeds=2), other.replace(seeds=2))
     each = ["untrained rows", "plain", "method", "third"]
     assert fake.ran == [f"{name} seed {seed}" for seed in (0, 1) for name in each]
-    assert {name: len(lines) for name, lines in second.lines.items()} == dict.fromkeys(
-        (*UNTRAINED_ROWS, "plain", "method", "third"), 2
-    )
-    assert (tmp_path / "results" / "other.jsonl").read_text().count(
-        "\n"
-    ) == 2 and not first.missing()
+    assert not first.missing() and not second.missing()
+    other = (tmp_path / "results" / "other.jsonl").read_text()
+    assert other.count('"third"') == other.count("\n") == 2, "the first table keeps the others"
     fake.ran.clear()
     go(table)
     assert fake.ran == [f"{name} seed 2" for name in each[:3]], "what is recorded is not run again"
@@ -142,13 +139,6 @@ def test_a_job_that_cannot_be_composed_is_rejected_before_anything_runs(table, g
     with pytest.raises(ConfigError, match="did you mean 'beta'"):
         go(table.replace(rows=(*table.rows, row("wrong", "loss.betta=1", against="plain"))))
     assert fake.ran == [] and not (tmp_path / "results").exists()
-
-
-def test_what_is_there_is_collected(table, record, tmp_path):
-    record(table, {"plain": [0.5, 0.6], "PCA": [0.3]})
-    outcome = collect(table, Store(tmp_path / "results"))
-    assert sorted(outcome.lines["plain"]) == [0, 1] and sorted(outcome.lines["PCA"]) == [0]
-    assert len(outcome.missing()) == len(jobs(table)) - 2  # the untrained rows are one job
 
 
 @pytest.fixture

@@ -59,7 +59,6 @@ def test_layers_merge_groups_of_arguments_and_keep_what_every_network_has():
         (lambda: Table("T", row("plain"), row("m", against="plan")), "did you mean 'plain'"),
         (lambda: Table("T", row("a"), protocol="finall"), "did you mean 'final'"),
         (lambda: Table("T", row("a"), network="b"), "unknown row"),
-        (lambda: Table("T", row("a"), expected={"b": (0.5, 0.1)}), "unknown row"),
         (lambda: row("a", los="triplet"), "did you mean 'loss'"),
         (lambda: row("a", "los.alpha=2"), "unknown setting"),
     ],

@@ -42,26 +42,19 @@ def line(run, seed, step, test, train=0.5, **more):
 
 
 @pytest.mark.slow
-def test_long_runs_compose_under_names_of_their_own(ran):
-    long = ran("long_runs.py")
-    runs = long["RUNS"]
+@pytest.mark.parametrize("file", ["long_runs.py", "best_row.py"])
+def test_runs_compose_under_names_of_their_own(file, ran):
+    found = ran(file)
+    runs = found["RUNS"]
+    done = found.get("DONE", [])
     controls = ran("controls.py")
     trust = {f"controls:{name}": controls[name] for name in ("RandomWeights", "Summed")}
-    assert len({run.title for run in runs}) == len(runs)
-    assert runs[-len(long["DONE"]) :] == long["DONE"]
+    assert len({run.title for run in runs}) == len(runs) and runs[len(runs) - len(done) :] == done
     for run in runs:
         words = (f"training.steps={run.steps}", "training.validation=0", *run.words.split())
         config = compose({"preset": run.preset}, from_words(words), trust=trust)
-        assert (config.training.compile == "on") == (run.data != long["FEATURES"]), run.title
-
-
-@pytest.mark.slow
-def test_the_runs_of_the_best_row_compose_under_names_of_their_own(best):
-    runs = best["RUNS"]
-    assert len({run.title for run in runs}) == len(runs)
-    for run in runs:
-        words = (f"training.steps={run.steps}", "training.validation=0", *run.words.split())
-        compose({"preset": run.preset}, from_words(words))
+        if done:
+            assert (config.training.compile == "on") == (run.data != found["FEATURES"]), run.title
 
 
 def test_held_out_classes_choose_the_best_change_of_each_group(best):

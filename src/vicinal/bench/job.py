@@ -289,7 +289,7 @@ def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
     by_class = run.arrays("by_class") or {}
     # Beside those of the test classes: does a method reduce over-fitting?
     rows = (run.document("diagnostics") or {"rows": []})["rows"]
-    known = next((row for row in rows if row["name"] == "train"), {})
+    known: Line = next((row for row in rows if row["name"] == "train"), {})
     return {
         "seconds": run.status["seconds"],
         "data": run.info["data"]["fingerprint"],
@@ -386,7 +386,7 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
 def metrics_of(run: RunDirectory) -> dict[str, float]:
     """The scores of a run's model, and of its first dimensions where they were measured, such as
     ``recall@1 64-d``."""
-    found = {}
+    found: dict[str, float] = {}
     for row in results_of(run)["rows"]:
         name, *size = row["name"].split()
         if name in ("trained", "trained,"):
