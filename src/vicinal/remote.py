@@ -27,25 +27,29 @@ def mirrored(url: str) -> Path:
     return cache_folder() / "remote" / protocol / rest.strip("/")
 
 
-def _source(path: Path) -> tuple[Any, str] | None:
-    """Return the file system that a path of the mirror stands for, and its name there; None of
-    other paths."""
-    mirror = cache_folder() / "remote"
-    if not path.is_relative_to(mirror):
-        return None
+def _far(path: Path) -> bool:
+    """Whether a file of the mirror is not here."""
+    return not path.stat().st_size and path.is_relative_to(cache_folder() / "remote")
+
+
+@contextmanager
+def _reaching(path: Path, done: str) -> Iterator[tuple[Any, str]]:
+    """Give the file system that a path of the mirror stands for, and its name there; what goes
+    wrong says that it cannot be ``done``."""
     import fsspec
 
-    protocol, *parts = path.relative_to(mirror).parts
+    protocol, *parts = path.relative_to(cache_folder() / "remote").parts
     url = f"{protocol}://{'/' * (protocol == 'file')}{'/'.join(parts)}"
     try:
         system, name = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:  # a client that is not installed, or none for it
         raise ConfigError(f"{url} cannot be reached: {error}.") from error
-    return system, name
-
-
-def _url(system: Any, name: str) -> str:
-    return str(system.unstrip_protocol(name))
+    try:
+        yield system, name
+    except (DataError, ConfigError):
+        raise
+    except Exception as error:  # of any client, and of whoever reads
+        raise DataError(f"{url} cannot be {done}: {error}") from error
 
 
 _AHEAD = 2**22  # bytes read at once of a file that is read from its beginning
@@ -54,14 +58,10 @@ _AHEAD = 2**22  # bytes read at once of a file that is read from its beginning
 def laid_out(path: Path) -> Path:
     """Return a path; of the mirror, lay out first what is there now: files that are new or another
     are empty until ``fetched`` is asked for them, with the time of theirs."""
-    source = _source(path)
-    if source is None:
+    if not path.is_relative_to(cache_folder() / "remote"):
         return path
-    system, name = source
-    try:
+    with _reaching(path, "listed") as (system, name):
         found = system.find(name, detail=True)
-    except Exception as error:  # of any client
-        raise DataError(f"{_url(system, name)} cannot be listed: {error}") from error
     laid_out = set()
     for remote, about in found.items():
         inside = PurePosixPath(remote[len(name) :].lstrip("/"))
@@ -103,47 +103,36 @@ def _changed(about: Mapping[str, Any]) -> int:
 def streaming(path: Path) -> Iterator[BinaryIO]:
     """Open a file; one of the mirror that is not here is read where it lies, as far as is asked
     for, and not kept."""
-    source = None if path.stat().st_size else _source(path)
-    if source is None:
+    if not _far(path):
         with path.open("rb") as file:
             yield file
         return
-    system, name = source
-    try:
-        with system.open(name, "rb", block_size=_AHEAD, cache_type="readahead") as remote:
-            yield remote
-    except (DataError, ConfigError):
-        raise
-    except Exception as error:  # of any client, and of whoever reads
-        raise DataError(f"{_url(system, name)} cannot be read: {error}") from error
+    with (
+        _reaching(path, "read") as (system, name),
+        system.open(name, "rb", block_size=_AHEAD, cache_type="readahead") as remote,
+    ):
+        yield remote
 
 
 def part_of(path: Path, first: int, length: int) -> bytes:
     """Return some bytes of a file; of one of the mirror that is not here only these are read."""
-    source = None if path.stat().st_size else _source(path)
-    if source is None:
-        with path.open("rb") as file:
-            file.seek(first)
-            return file.read(length)
-    system, name = source
-    try:
-        return bytes(system.cat_file(name, start=first, end=first + length))
-    except Exception as error:  # of any client
-        raise DataError(f"{_url(system, name)} cannot be read: {error}") from error
+    if _far(path):
+        with _reaching(path, "read") as (system, name):
+            return bytes(system.cat_file(name, start=first, end=first + length))
+    with path.open("rb") as file:
+        file.seek(first)
+        return file.read(length)
 
 
 def sent(path: Path) -> None:
     """Send a file of the mirror, whole or not at all, to where it stands for; it is then read from
     there. Any other stays as it is."""
-    source = _source(path)
-    if source is None:
+    if not path.is_relative_to(cache_folder() / "remote"):
         return
-    system, name = source
     try:
-        system.makedirs(name.rpartition("/")[0], exist_ok=True)
-        system.put_file(str(path), name)
-    except Exception as error:  # of any client
-        raise DataError(f"{_url(system, name)} cannot be written: {error}") from error
+        with _reaching(path, "written") as (system, name):
+            system.makedirs(name.rpartition("/")[0], exist_ok=True)
+            system.put_file(str(path), name)
     finally:
         path.unlink()
     listed.cache_clear()
@@ -152,17 +141,16 @@ def sent(path: Path) -> None:
 def fetched(path: Path) -> Path:
     """Return a path; an empty file of the mirror is read from where it comes, whole or not at
     all."""
-    known = path.stat()
-    if known.st_size or (source := _source(path)) is None:
+    if not _far(path):
         return path
-    system, name = source
+    time = path.stat().st_mtime
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
     try:
-        system.get_file(name, part)
-        os.utime(part, (known.st_mtime, known.st_mtime))
+        with _reaching(path, "read") as (system, name):
+            system.get_file(name, part)
+        os.utime(part, (time, time))
         os.replace(part, path)
-    except Exception as error:  # of any client
+    finally:
         Path(part).unlink(missing_ok=True)
-        raise DataError(f"{_url(system, name)} cannot be read: {error}") from error
     return path

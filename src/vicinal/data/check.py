@@ -53,7 +53,7 @@ class CheckReport:
     rows: int
     classes: int
     splits: dict[str, dict[str, int]]
-    sizes: dict[str, tuple[float, float, float]]
+    sizes: dict[str, tuple[float, ...]]
     findings: dict[str, list[str]]
 
     @property
@@ -128,23 +128,20 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
         sizes["rows per class"] = members[filled].tolist()
     if not isinstance(records.source, Taken):  # a part of a set need not have every class
         findings["empty_classes"] = np.delete(records.classes, filled).tolist()
-    parts = {name: counted for name, counted in records.counts().items() if counted[0]}
-    for split in parts:
-        findings["small_classes"] += [
-            f"{records.classes[label]} ({split})"
-            for label in np.flatnonzero(records.part(split).sizes() == 1)
-        ]
+    parts = {}
+    for split, (rows, classes) in records.counts().items():
+        if rows:
+            parts[split] = {"rows": rows, "classes": classes}
+        for label in np.flatnonzero(records.part(split).sizes() == 1):
+            findings["small_classes"].append(f"{records.classes[label]} ({split})")
     findings["overlapping_classes"] += overlapping_classes(records)
     return CheckReport(
         name=records.name,
         kind=records.source.kind,
         rows=len(records),
         classes=len(filled),
-        splits={name: dict(zip(("rows", "classes"), parts[name], strict=True)) for name in parts},
-        sizes={
-            side: (float(min(one)), float(np.median(one)), float(max(one)))
-            for side, one in sizes.items()
-        },
+        splits=parts,
+        sizes={side: tuple(np.quantile(one, [0, 0.5, 1])) for side, one in sizes.items()},
         findings={key: found for key, found in findings.items() if found},
     )
 
@@ -161,9 +158,10 @@ def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
         return {"characters": len(read)}, ""
     if not isinstance(read, np.ndarray):
         return {"width": read.width, "height": read.height}, ""
+    problem = "" if read.any() else "all zeros, which have no direction"
     if not np.isfinite(read).all():
-        return {"dimension": len(read)}, "holds NaN or infinite numbers"
-    return {"dimension": len(read)}, "" if read.any() else "all zeros, which have no direction"
+        problem = "holds NaN or infinite numbers"
+    return {"dimension": len(read)}, problem
 
 
 # -- content, and what a run keeps of it ----------------------------------------------------------
@@ -213,11 +211,12 @@ def check_unchanged(run: RunDirectory, kept: Rows, now: Rows) -> None:
     if all(np.array_equal(kept[name], now[name]) for name in kept):
         return
     before, after = map(_by_name, (kept, now))
-    both = before.keys() & after.keys()
     facts = {
-        "added": after.keys() - both,
-        "gone": before.keys() - both,
-        "of another class, content or split": {n for n in both if before[n] != after[n]},
+        "added": after.keys() - before.keys(),
+        "gone": before.keys() - after.keys(),
+        "of another class, content or split": {
+            name for name in before if before[name] != after.get(name, before[name])
+        },
     }
     found = [
         f"{len(names):,} records {fact} ({few(sorted(names))})"

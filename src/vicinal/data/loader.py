@@ -12,14 +12,14 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b, sha256
 from importlib.metadata import version
-from multiprocessing import connection, spawn
+from multiprocessing import spawn
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -103,16 +103,12 @@ class Loader:
         self.transform = transform
         self.device = device
         decoded = _decoded(records, transform)
-        self._on_device = decoded if cuts_there(device) else None
-        there = None if self._on_device is None else device
-        reader = _Reader(records, transform, seed, corrupt, decoded, there)
+        self._decoded = decoded if cuts_there(device) else None
+        reader = _Reader(records, transform, seed, corrupt, decoded, self._decoded and device)
         source = records.source
         ahead = decoded is None and not source.in_memory and source.kind == "images"
-        self._read = (
-            Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
-            if self._on_device is None
-            else partial(in_threads, reader)
-        )
+        processes = Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
+        self._read = processes if self._decoded is None else partial(in_threads, reader)
 
     def batches(self, plan: Plan, epoch: int = 0) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device."""
@@ -123,12 +119,12 @@ class Loader:
                 yield batch
                 continue
             cut = batch.inputs
-            if self._on_device and crops and isinstance(transform, ImageTransform):
-                if cut.ndim == 1:  # places among the images that lie on the device
-                    cut = transform.cut_there(self._on_device.pixels, cut, crops)
-                else:
-                    rows = torch.arange(len(cut), device=self.device)
-                    cut = transform.cut_there(cut, rows, crops)
+            if self._decoded and crops and isinstance(transform, ImageTransform):
+                pixels = self._decoded.pixels
+                if cut.ndim > 1:  # they lie elsewhere, and those of this batch were sent
+                    pixels = cut
+                    cut = torch.arange(len(pixels), device=self.device)
+                cut = transform.cut_there(pixels, cut, crops)
             yield replace(batch, inputs=transform.finish(cut))
 
 
@@ -528,10 +524,9 @@ def _begin(make: Callable[[Any], Any]) -> None:
     _make = make
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the one that started this
-    parent = multiprocessing.parent_process()
 
     def watch() -> None:
-        connection.wait([parent.sentinel] if parent else [])
+        multiprocessing.parent_process().join()  # type: ignore[union-attr]
         os._exit(1)
 
     # Whoever was sending to it when it ended says nothing.
@@ -604,46 +599,45 @@ def contents(records: Records, progress: Progress = lambda done: None) -> UInt64
         result: UInt64[np.ndarray, "n"] = source.contents[positions]
         return result
     found = np.zeros(len(positions), np.uint64)
-    none = np.zeros(1, np.uint64)  # of a file that is gone
-    known: Mapping[str, np.ndarray] = {"stamps": none, "contents": none}
     keep = bool(source.place) and len(positions) >= WORTH_KEEPING
     place = blake2b(source.place.encode(errors="surrogateescape"), digest_size=10).hexdigest()
     path = cache_folder() / f"contents-{place}.npz"
+    known = np.zeros((2, 1), np.uint64)  # stamps, rising, and contents
     if keep:
-        stamps = np.concatenate([*_told(source.stamp, positions)])
+        stamps = _told(source.stamp, positions)
         with suppress(OSError, DataError):
-            known = read_arrays(path)
-            order = np.searchsorted(known["stamps"], stamps).clip(max=len(known["stamps"]) - 1)
-            found = np.where(known["stamps"][order] == stamps, known["contents"][order], found)
-    unknown = np.flatnonzero(found == 0)
-    done = len(found) - len(unknown)
-    for part in _told(source.content, positions[unknown]):
-        found[unknown[: len(part)]] = part
-        unknown = unknown[len(part) :]
-        done += len(part)
-        progress(done)
-    if keep and not np.isin(stamps, known["stamps"]).all():
-        told = (stamps != 0) & (found != 0)
-        both = [np.append(known["stamps"], stamps[told]), np.append(known["contents"], found[told])]
-        kept, first = np.unique(both[0], return_index=True)
+            known = read_arrays(path)["known"]
+        order = np.searchsorted(known[0], stamps).clip(max=known.shape[1] - 1)
+        found = np.where(known[0, order] == stamps, known[1, order], found)
+    new = np.flatnonzero(found == 0)
+    found[new] = _told(
+        source.content, positions[new], lambda done: progress(len(found) - len(new) + done)
+    )
+    if keep and stamps[new].any():
+        told = np.stack([stamps, found])[:, (stamps != 0) & (found != 0)]
+        known = np.hstack([known, told])
         with suppress(OSError):  # a cache that cannot be written costs time, no more
-            write_arrays(path, {"stamps": kept, "contents": both[1][first]})
+            write_arrays(path, {"known": known[:, np.unique(known[0], return_index=True)[1]]})
     return found
 
 
 def _told(
-    tell: Callable[[int], bytes | None], positions: np.ndarray
-) -> Iterator[UInt64[np.ndarray, "n"]]:
-    """Yield 64 bits of what is told of each position, 0 for nothing, some at a time."""
+    tell: Callable[[int], bytes | None],
+    positions: np.ndarray,
+    progress: Progress = lambda done: None,
+) -> UInt64[np.ndarray, "n"]:
+    """Return 64 bits of what is told of each position; 0 for nothing."""
+    found = np.zeros(len(positions), np.uint64)
 
-    def some(positions: np.ndarray) -> UInt64[np.ndarray, "n"]:
-        found = np.zeros(len(positions), np.uint64)
-        for row, position in enumerate(positions.tolist()):
+    def some(start: int) -> int:
+        end = min(start + _TOLD, len(positions))
+        for row in range(start, end):
             with suppress(OSError, DataError):
-                if told := tell(position):
+                if told := tell(int(positions[row])):
                     digest = blake2b(told, digest_size=8).digest()
                     found[row] = int.from_bytes(digest, "little")
-        return found
+        return end
 
-    starts = range(0, len(positions), _TOLD)
-    return in_threads(some, (positions[start : start + _TOLD] for start in starts), 8)
+    for done in in_threads(some, range(0, len(positions), _TOLD), 8):
+        progress(done)
+    return found

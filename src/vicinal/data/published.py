@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple
-from zipfile import BadZipFile, ZipFile
+from typing import Annotated, ClassVar
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -270,19 +270,21 @@ class Omniglot(Published):
 
     def load(self) -> Records:
         root = existing(self.path)
-        rows = _drawings(root, self.marks)
-        content = "\n".join(f"{row.member} {row.checksum}" for row in rows)
+        entries = [entry for name in self.marks for entry in _drawings(root / name)]
+        names = [entry.filename for entry in entries]
+        content = "\n".join(f"{entry.filename} {entry.CRC}" for entry in entries)
         key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
-        decoded = cached(f"omniglot-{key}", lambda: {"pixels": _decoded(root, rows, self.size)})
+        decoded = cached(f"omniglot-{key}", lambda: {"pixels": _decoded(root, names, self.size)})
+        folders = [name.split("/") for name in names]
         columns = {
-            "alphabet": _numbered([row.alphabet for row in rows]),
-            "drawer": np.array([row.drawer for row in rows], dtype=np.int64),
+            "alphabet": _numbered([alphabet for _, alphabet, _, _ in folders]),
+            "drawer": np.array([int(file[-6:-4]) for *_, file in folders], dtype=np.int64),
         }
         return self._records(
             root,
-            ImageArray(decoded["pixels"], [row.member for row in rows]),
-            [row.character for row in rows],
-            [("train", "test")[row.archive] for row in rows],
+            ImageArray(decoded["pixels"], names),
+            [f"{alphabet}/{character}" for _, alphabet, character, _ in folders],
+            ["train" if top == "images_background" else "test" for top, *_ in folders],
             columns,
         )
 
@@ -338,54 +340,34 @@ class OmniglotPairs(Settings):
         )
 
 
-class _Drawing(NamedTuple):
-    """One entry of an archive's table of contents; rows stand in the order of these fields."""
-
-    archive: int
-    alphabet: str
-    character: str
-    drawer: int
-    member: str
-    checksum: int
-
-
-def _drawings(root: Path, archives: Sequence[str]) -> list[_Drawing]:
-    """List the drawings of the archives."""
-    # the last number: who drew it
-    layout = re.compile(r"images_[a-z]+/([^/]+)/(character\d+)/\d+_(\d+)\.png")
-    found = []
-    for number, name in enumerate(archives):
-        try:
-            with ZipFile(regular(root / name)) as archive:
-                entries = archive.infolist()
-        except (BadZipFile, OSError) as error:
-            raise DataError(
-                f"{root / name} is no zip archive that opens: {error}. Name the folder of "
-                "Omniglot's two archives, or fetch it again."
-            ) from error
-        found += [
-            _Drawing(number, m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], entry.CRC)
-            for entry in entries
-            if (m := layout.fullmatch(entry.filename))
-        ]
-    return sorted(found)
+def _drawings(path: Path) -> list[ZipInfo]:
+    """List the drawings of an archive, by alphabet, character and drawer."""
+    layout = re.compile(rf"{path.stem}/[^/]+/character\d+/\d+_\d\d\.png")
+    try:
+        with ZipFile(regular(path)) as archive:
+            found = [entry for entry in archive.infolist() if layout.fullmatch(entry.filename)]
+    except (BadZipFile, OSError) as error:
+        raise DataError(
+            f"{path} is no zip archive that opens: {error}. Name the folder of Omniglot's two "
+            "archives, or fetch it again."
+        ) from error
+    return sorted(found, key=lambda entry: entry.filename.split("/"))
 
 
-def _decoded(root: Path, rows: Sequence[_Drawing], size: int) -> UInt8[np.ndarray, "n size size"]:
+def _decoded(root: Path, names: Sequence[str], size: int) -> UInt8[np.ndarray, "n size size"]:
     """Decode drawings, reduced as ``ImageTransform`` reduces."""
-    pixels = np.empty((len(rows), size, size), dtype=np.uint8)
-    background, evaluation = Omniglot.marks
-    with ZipFile(root / background) as first, ZipFile(root / evaluation) as second:
-        for place, row in enumerate(rows):
-            archive = (first, second)[row.archive]
-            try:
-                drawing = decode(io.BytesIO(archive.read(row.member))).convert("L")
-            except Exception as error:  # decoders raise what a damaged file makes them
-                raise DataError(
-                    f"drawing {row.member} of {archive.filename} cannot be read: {error}. Restore "
-                    "the archive."
-                ) from error
-            pixels[place] = np.asarray(drawing.resize((size, size), Image.Resampling.BILINEAR))
+    pixels = np.empty((len(names), size, size), dtype=np.uint8)
+    archives = {mark.removesuffix(".zip"): ZipFile(root / mark) for mark in Omniglot.marks}
+    for place, name in enumerate(names):
+        archive = archives[name.partition("/")[0]]
+        try:
+            drawing = decode(io.BytesIO(archive.read(name))).convert("L")
+        except Exception as error:  # decoders raise what a damaged file makes them
+            raise DataError(
+                f"drawing {name} of {archive.filename} cannot be read: {error}. Restore the "
+                "archive."
+            ) from error
+        pixels[place] = np.asarray(drawing.resize((size, size), Image.Resampling.BILINEAR))
     return pixels
 
 

@@ -615,17 +615,18 @@ class Embeddings(SplitByClass):
         cache_folder().mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=cache_folder()) as space:
             vectors = np.memmap(space, np.float32, "w+", shape=shape)
-        parts = list[dict[str, Any]]()
+        parts = []
         count = 0
         for file in files:
-            cells = read_columns(file).cells
-            found = np.reshape(cells.pop("vector"), (-1, shape[1]))
+            with parquet(file) as opened:
+                table = opened.read()
+            found = np.reshape(table.column("vector").combine_chunks().flatten(), (-1, shape[1]))
             if not np.isfinite(found).all():
                 raise DataError(f"{file} holds NaN or infinite numbers. Check the model.")
             vectors[count : count + len(found)] = found
             count += len(found)
-            parts.append(cells)
-        columns = {name: [cell for part in parts for cell in part[name]] for name in parts[0]}
+            parts.append(table.drop_columns("vector"))
+        columns = pyarrow_module().concat_tables(parts).to_pydict()
         source = FeatureArray(vectors[:count], columns["path"])
         source.model = model
         source.contents = np.array(columns.pop("content"), np.uint64)
