@@ -7,6 +7,7 @@ slow tests do, ``ATTACK_SEED`` other things.
 
 What needs no draws is held where it belongs:
 
+- requests of strangers: ``retrieval/serve/test_fuzz.py``
 - decisions follow pictures: ``retrieval/test_annotations.py`` and ``serve/test_workbench.py``
 - any word is a label: ``retrieval/test_decisions.py``
 - the current folder is not imported from: ``training/test_processes.py``, ``data/test_loader.py``

@@ -5,13 +5,12 @@ import io
 import json
 import os
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.pictures import claiming
 
 pytestmark = [pytest.mark.slow(5), pytest.mark.filterwarnings("ignore")]
 
@@ -20,21 +19,6 @@ VALUES = (
     "1000000000000 x true none [] {} [1,2] [inf] ' ../x \x00 é 1_0 0x10 ² --5"
 )
 NUMBERS = "0 1 2 0.5 1e-320 1e308 1000000000000 true false"  # are right more often
-
-
-def claiming(width, height):
-    """A PNG of gray zeros that may claim more than it has."""
-
-    def chunk(name, data):
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
-
-    pixels = zlib.compress(bytes(min((width + 1) * height, 2**22)))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
-    )
 
 
 def test_images(attack, targets, tmp_path):
@@ -60,7 +44,8 @@ def test_images(attack, targets, tmp_path):
         else:
             sizes = [0, 1, 99, 20_000, 2**16, 2**31 - 1]
             kind = "png"
-            data = claiming(*draw.choice(sizes, 2).tolist())
+            width, height = draw.choice(sizes, 2).tolist()
+            data = claiming(width, height, min((width + 1) * height, 2**22))
         path = tmp_path / f"image.{draw.choice([kind, 'png'])}"
         path.write_bytes(data)
         attack.attempt(kind, lambda path=path: model.embed([path]))

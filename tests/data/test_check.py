@@ -8,20 +8,16 @@ import pytest
 
 from vicinal.data.check import check
 from vicinal.data.folder import Folder
-from vicinal.data.records import ImageArray, Records
+from vicinal.data.memory import InMemory
 from vicinal.data.table import Arrays, Table
+
+SPLIT = ("train/a", "train/b", "test/c", "test/d")
 
 
 @pytest.fixture
 def split_folders(write_pictures):
     """Classes a and b to train on, c and d to test on, two pictures each."""
-    parts = {"train": "ab", "test": "cd"}
-    names = [
-        f"{split}/{name}/{number}.jpg"
-        for split, pair in parts.items()
-        for name in pair
-        for number in range(2)
-    ]
+    names = [f"{part}/{number}.jpg" for part in SPLIT for number in range(2)]
     return write_pictures(*names, size=(20, 14))
 
 
@@ -90,15 +86,8 @@ def test_a_set_that_leaves_one_class_to_train_on_says_so(write_pictures):
 
 
 def test_small_and_shared_classes_are_notes(write_pictures):
-    root = write_pictures(
-        "train/a/0.png",
-        "train/a/1.png",
-        "train/b/0.png",
-        "test/a/2.png",
-        "test/a/3.png",
-        "test/b/1.png",
-    )
-    report = check(Folder(str(root)))
+    names = ("train/a/0", "train/a/1", "train/b/0", "test/a/2", "test/a/3", "test/b/1")
+    report = check(Folder(str(write_pictures(*(f"{name}.png" for name in names)))))
     assert report.ok
     assert report.findings == {
         "small_classes": ["b (train)", "b (test)"],
@@ -136,9 +125,7 @@ def test_features_that_cannot_be_compared_are_named(tmp_path):
 def test_images_in_memory_are_compared_by_their_pixels():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
     pixels[3] = pixels[0]
-    splits = np.array(["train", "train", "test", "test"])
-    records = Records(
-        "m", ImageArray(pixels, list("wxyz")), np.array([0, 0, 1, 1]), ("a", "b"), splits
-    )
-    assert check(records).findings["leaks"] == ["w = z"]
+    splits = ["train", "train", "test", "test"]
+    records = InMemory(inputs=pixels, labels=[0, 0, 1, 1], splits=splits).load()
+    assert check(records).findings["leaks"] == ["row 0 = row 3"]
     assert check(records.take(np.array([1, 2, 3]))).ok

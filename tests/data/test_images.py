@@ -22,13 +22,6 @@ def save(path, image, **options):
     return path
 
 
-def held(orientation):
-    """The notes of a camera that was held so."""
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    return exif
-
-
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "1", "CMYK", "YCbCr"])
 def test_other_modes_become_rgb(mode, tmp_path):
     ending = "jpg" if mode in ("CMYK", "YCbCr") else "png"
@@ -89,10 +82,10 @@ def test_postscript_is_not_read_whatever_its_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", ["png", "webp", "tiff"])
 def test_a_photograph_is_read_upright_however_the_camera_was_held(orientation, ending, tmp_path):
     pixels = np.random.default_rng(orientation).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
     options = {"lossless": True} if ending == "webp" else {}
-    path = save(
-        tmp_path / f"x.{ending}", Image.fromarray(pixels), exif=held(orientation), **options
-    )
+    path = save(tmp_path / f"x.{ending}", Image.fromarray(pixels), exif=exif, **options)
     with Image.open(path) as image:
         expected = np.asarray(ImageOps.exif_transpose(image))
     found = read_image(path)

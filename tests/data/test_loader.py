@@ -35,15 +35,13 @@ def images(class_folders):
 def features():
     values = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float16)
     columns = {"angle": np.linspace(0, 1, 20), "camera": np.arange(20)}
-    splits = np.array(["train", "test"] * 10)
-    return Records(
-        "f",
-        FeatureArray(values, [str(i) for i in range(20)]),
-        np.arange(20) % 4,
-        tuple("abcd"),
-        splits,
-        columns,
-    )
+    return records_of(FeatureArray(values, [str(row) for row in range(20)]), columns)
+
+
+def records_of(source, columns=()):
+    rows = np.arange(len(source))
+    splits = np.array(["train", "test"])[rows % 2]
+    return Records("f", source, rows % 4, tuple("abcd"), splits, dict(columns))
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
@@ -55,21 +53,22 @@ def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
     assert not batch(range(12)).equal(batch(range(12), seed=1))
 
 
-def test_or_replaced_by_another_of_its_class_and_reported(images):
-    broken(images, 4)
-    batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0, skip_corrupt=True))
-    assert [batch.skipped for batch in batches] == [(), (), (4,)]
-    assert batches[2].indices.tolist() == [1, 2, 3, 5]  # 5 comes next, and 3 is there already
-    assert batches[2].labels.tolist() == [0, 0, 1, 1]
-
-
-def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
-    broken(images, 3)
-    (batch,) = load(images, [[3, 4]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
-    assert batch.indices.tolist() == [5, 4]
-    broken(images, 5)
-    (batch,) = load(images, [[3, 4, 5]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
-    assert batch.indices.tolist() == [4, 4, 4] and batch.skipped == (3, 5)
+@pytest.mark.parametrize(
+    ("lost", "plan", "indices"),
+    [
+        ([4], [1, 2, 3, 4], [1, 2, 3, 5]),  # 5 comes next, and 3 is there already
+        ([3], [3, 4], [5, 4]),
+        ([3, 5], [3, 4, 5], [4, 4, 4]),  # twice only in need
+    ],
+)
+def test_an_unreadable_image_is_replaced_by_another_of_its_class(images, lost, plan, indices):
+    for row in lost:
+        broken(images, row)
+    plans = [[0, 1], plan]
+    first, batch = load(images, plans, RANDOM, seed=0, epoch=0, skip_corrupt=True)
+    assert first.skipped == () and batch.skipped == tuple(lost)
+    assert batch.indices.tolist() == indices
+    assert batch.labels.tolist() == [row // 3 for row in indices]
 
 
 def test_an_image_that_the_transform_rejects_is_named(images):
@@ -118,14 +117,10 @@ def test_unreadable_rows_are_left_out_of_an_evaluation_and_reported(images):
 def test_features_come_by_one_indexing_with_their_extras(features):
     part = features.part("test")  # odd rows
     (batch,) = load(part, [[0, 9, 4]], FeatureTransform(), seed=0, epoch=0, workers=2)
-    np.testing.assert_array_equal(
-        batch.inputs, features.source.features[[1, 19, 9]].astype(np.float32)
-    )
+    assert_array_equal(batch.inputs, features.source.features[[1, 19, 9]].astype(np.float32))
     assert batch.labels.tolist() == [1, 3, 1] and batch.indices.tolist() == [0, 9, 4]
-    assert (
-        batch.extras["camera"].tolist() == [1, 19, 9]
-        and batch.extras["angle"].dtype == torch.float32
-    )
+    assert batch.extras["camera"].tolist() == [1, 19, 9]
+    assert batch.extras["angle"].dtype == torch.float32
     (whole,) = load_all(features, FeatureTransform(normalize=True))
     assert_close(whole.inputs.norm(dim=1), torch.ones(20))
 
@@ -163,9 +158,7 @@ def test_a_program_without_a_guard_reads_by_processes_which_end_with_it(
 
 def test_images_in_memory_need_no_workers(monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
-    records = Records(
-        "m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4)
-    )
+    records = records_of(ImageArray(pixels, list("abcd")))
     monkeypatch.setattr(
         "vicinal.data.loader.ProcessPoolExecutor", lambda *_: pytest.fail("started processes")
     )

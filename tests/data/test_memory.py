@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from vicinal.data.memory import InMemory, adopt
+from vicinal.data.memory import adopt
 from vicinal.errors import ConfigError, DataError
 
 LABELS = ["b", "b", "a", "a"]
@@ -86,11 +86,6 @@ def test_what_is_no_data_is_rejected(given, message):
 def test_normalized_pictures_are_rejected():
     with pytest.raises(DataError, match="Leave Normalize out"):
         adopt(Photos(scale=9)).load().source.read(3)
-
-
-def test_splits_may_be_given():
-    data = InMemory(inputs=NUMBERS, labels=LABELS, splits=["train", "test", "val", "test"])
-    assert data.load().splits.tolist() == ["train", "test", "validation", "test"]
 
 
 @pytest.mark.slow

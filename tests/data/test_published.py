@@ -1,6 +1,7 @@
 """Published benchmarks: their lists, and the counts they are held to."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -90,12 +91,11 @@ def cars(write_pictures, monkeypatch):
 @pytest.fixture
 def products(write_pictures, monkeypatch):
     monkeypatch.setattr(StanfordOnlineProducts, "counts", {"train": (3, 2), "test": (2, 1)})
-    root = write_pictures(
-        *(line.split()[-1].replace(".JPG", ".jpg") for line in EBAY_TRAIN + EBAY_TEST)
-    )
+    root = write_pictures("x.jpg")
     for line in EBAY_TRAIN + EBAY_TEST:
         path = root / line.split()[-1]
-        path.with_suffix(".jpg").rename(path)
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(root / "x.jpg", path)
     (root / "Ebay_train.txt").write_text(EBAY + "\n".join(EBAY_TRAIN) + "\n")
     (root / "Ebay_test.txt").write_text(EBAY + "\n".join(EBAY_TEST) + "\n")
     return root
@@ -109,27 +109,18 @@ def clothes(write_pictures, monkeypatch):
     return root
 
 
-SETS = {
-    # kind: fixture, a picture, what is not published in the small set
-    CUB: (
-        "birds",
-        BIRD_PATHS[5],
-        "are {'train': (8, 4), 'test': (0, 0)}, not {'train': (5864, 100)",
-    ),
-    Cars196: (
-        "cars",
-        CAR_PATHS[0],
-        "are {'train': (8, 4), 'test': (0, 0)}, not {'train': (8054, 98)",
-    ),
+SETS = {  # fixture, a picture, what is not published in the small set
+    CUB: ("birds", BIRD_PATHS[5], "'train': (8, 4), 'test': (0, 0)}, not {'train': (5864, 100)"),
+    Cars196: ("cars", CAR_PATHS[0], "'train': (8, 4), 'test': (0, 0)}, not {'train': (8054, 98)"),
     StanfordOnlineProducts: (
         "products",
         "toaster_final/12_0.JPG",
-        "are {'train': (3, 2), 'test': (2, 1)}, not {'train': (59551, 11318)",
+        "'train': (3, 2), 'test': (2, 1)}, not {'train': (59551, 11318)",
     ),
     InShop: (
         "clothes",
         CLOTHES[3][0],
-        "are {'train': (2, 1), 'query': (2, 2), 'gallery': (2, 2)}, not {'train': (25882, 3997)",
+        "'train': (2, 1), 'query': (2, 2), 'gallery': (2, 2)}, not {'train': (25882, 3997)",
     ),
 }
 
@@ -181,18 +172,13 @@ def test_the_real_birds_have_the_published_counts(data_root):
 
 
 def test_damaged_annotations_are_an_error(cars):
-    whole = (cars / "cars_annos.mat").read_bytes()
-    for content in (b"", b"not a matrix", whole[: len(whole) // 2]):
-        (cars / "cars_annos.mat").write_bytes(content)
-        with pytest.raises(
-            DataError, match=r"cars_annos\.mat is not readable as MATLAB annotations"
-        ):
+    path = cars / "cars_annos.mat"
+    for content in (b"", path.read_bytes()[:300]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"cars_annos\.mat is not readable as MATLAB"):
             Cars196(str(cars)).load()
-    savemat(cars / "cars_annos.mat", {"something": 1})
+    savemat(path, {"something": 1})
     with pytest.raises(DataError, match="KeyError: 'class_names'"):
-        Cars196(str(cars)).load()
-    (cars / "cars_annos.mat").unlink()
-    with pytest.raises(DataError, match=r"cars_annos\.mat is not readable"):
         Cars196(str(cars)).load()
 
 

@@ -1,6 +1,7 @@
 """Batches of images that stay decoded are those of image files, row for row and pixel for pixel."""
 
 import os
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -20,24 +21,20 @@ from vicinal.errors import ConfigError, DataError
 CPU = torch.device("cpu")
 RANDOM = ImageTransform(size=8, resize=11, fit="squash", pad=1, crop="random", mirror=True)
 BOXES = ImageTransform(size=9, resize=12, canvas=12, crop="resized", mirror=True, area=(0.2, 1.0))
+GRAY = ImageTransform(size=8, channels=1)
 CAFFE = replace(BOXES, order="BGR", scale=255.0)
 PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4], []]
 
 
-def decode(records, transform=RANDOM, *, resident="auto", **options):
-    """Records that are read anew, with what is decoded of them; ``decoded`` is None where nothing
-    is."""
-    source, positions = records.source.origin(np.arange(len(records)))
-    again = Records(
-        records.name,
-        ImageFiles(source.root, [source.paths[row] for row in positions]),
-        records.labels,
-        records.classes,
-        records.splits,
-        records.columns,
-    )
-    keep_decoded(again, transform, CPU, resident=resident, **options)
+def decode(records, transform=RANDOM, **options):
+    """The same records, with what is decoded of them."""
+    again = deepcopy(records)  # which takes nothing decoded along
+    keep_decoded(again, transform, CPU, **options)
     return again
+
+
+def decoded(records):
+    return records.source.origin(np.arange(1))[0].decoded
 
 
 @pytest.fixture
@@ -66,19 +63,11 @@ def of(source):
     return Records("m", source, np.arange(4), tuple("abcd"), splits)
 
 
-def in_memory():
-    return of(ImageArray(np.zeros((4, 8, 8), np.uint8), list("abcd")))
-
-
-def features():
-    return of(FeatureArray(np.ones((4, 3), np.float32), list("abcd")))
-
-
 @pytest.mark.parametrize("transform", [RANDOM, BOXES, CAFFE])
 @pytest.mark.parametrize("kind", ["auto", "disk"])
 def test_batches_of_decoded_images_are_those_of_files(images, transform, kind, where, folder):
     there = decode(images, transform, resident=kind, cache=folder)
-    assert there.source.decoded is not None
+    assert decoded(there) is not None
     plan = [[row % 12, (5 * row + 1) % 12] for row in range(40)] + PLAN
     # Pillow itself gives the same to the last bit.
     exact = where == "host" or transform.crop == "random"
@@ -93,15 +82,12 @@ def test_batches_of_decoded_images_are_those_of_files(images, transform, kind, w
 
 def test_other_preparations_and_other_rows_are_read(images, monkeypatch):
     there = decode(images.part("test"))
-    assert len(there.source.decoded.pixels) == 6
+    assert len(decoded(there).pixels) == 6
     monkeypatch.setattr(ImageFiles, "read", lambda *rest: pytest.fail("read again"))
     assert len(list(load_all(there, RANDOM))) == 1
     for other in (BOXES, ImageTransform(size=14, resize=12, fit="squash", pad=1)):
         with pytest.raises(pytest.fail.Exception):
             next(load_all(there, other))
-    whole = replace(there, source=ImageFiles(there.source.root, there.source.paths))
-    with pytest.raises(pytest.fail.Exception):
-        next(load_all(whole, RANDOM))
 
 
 def test_an_unreadable_image_is_an_error_or_replaced_as_among_files(images, where):
@@ -133,7 +119,7 @@ def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform
     gpu = torch.device("cuda")
     there = decode(images, transform)
     keep_decoded(images, transform, gpu, resident=kind, cache=folder)
-    assert images.source.decoded.pixels.device.type == ("cpu" if kind == "disk" else "cuda")
+    assert decoded(images).pixels.device.type == ("cpu" if kind == "disk" else "cuda")
     read = loader.Loader(images, transform, device=gpu)
     list(read.batches(PLAN))
     with never_waiting():
@@ -151,20 +137,19 @@ def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform
 
 def test_what_fits_is_kept_and_would_be_decoded_again(images, monkeypatch, folder):
     def kept(records, transform=RANDOM, **options):
-        keep_decoded(records, transform, CPU, **options)
-        return records.source.decoded is not None
+        return decoded(decode(records, transform, **options)) is not None
 
-    files = lambda: decode(images, resident="off")  # noqa: E731
     free = [4 * 12 * 3 * 13 * 13]
     monkeypatch.setattr(loader, "free_memory", lambda device: free[0])
-    assert kept(files())
+    assert kept(images)
     free[0] -= 4
-    assert not kept(files())
-    assert kept(files(), cache=folder)
+    assert not kept(images)
+    assert kept(images, cache=folder)
     free[0] = 10**9
-    assert not kept(files(), ImageTransform(size=8, resize=9))
-    assert not kept(in_memory(), ImageTransform(size=8, channels=1))
-    assert not kept(features(), FeatureTransform())
+    assert not kept(images, resident="off")
+    assert not kept(images, ImageTransform(size=8, resize=9))
+    assert not kept(of(ImageArray(np.zeros((4, 8, 8), np.uint8), list("abcd"))), GRAY)
+    assert not kept(of(FeatureArray(np.ones((4, 3), np.float32), list("abcd"))), FeatureTransform())
     with pytest.raises(ConfigError, match=r"Name it in `training\.cache`"):
         decode(images, resident="disk")
     with pytest.raises(ConfigError, match=r"a/0.jpg: a square of 99 pixels"):
@@ -177,10 +162,10 @@ def test_processes_decode_the_same_tell_how_far_they_are_and_pass_on_the_error(i
     state = torch.get_rng_state()
     with monkeypatch.context() as patch:
         patch.setattr(loader, "IMAGES_AT_ONCE", 5)
-        alone = decode(images, progress=told.append).source.decoded.pixels
+        alone = decoded(decode(images, progress=told.append)).pixels
     expected = torch.stack([RANDOM.prepare(images.source.read(row)) for row in range(12)])
     assert told == [5, 10, 12] and alone.permute(0, 3, 1, 2).equal(expected)
-    assert decode(images, workers=1).source.decoded.pixels.equal(alone)
+    assert decoded(decode(images, workers=1)).pixels.equal(alone)
     assert torch.get_rng_state().equal(state)
     broken(images, 7)
     with pytest.raises(DataError, match=r"^image .*c/1\.jpg cannot be read"):
@@ -191,7 +176,7 @@ def test_processes_decode_the_same_tell_how_far_they_are_and_pass_on_the_error(i
 
 
 def pixels(records, folder=None, transform=RANDOM, **options):
-    return decode(records, transform, cache=folder, **options).source.decoded.pixels
+    return decoded(decode(records, transform, cache=folder, **options)).pixels
 
 
 def arrays(folder):
@@ -234,7 +219,7 @@ def test_what_is_not_known_by_its_files_is_not_kept(images, folder):
 
     own = replace(images, source=Upside(images.source.root, images.source.paths))
     keep_decoded(own, RANDOM, CPU, cache=folder)
-    assert own.source.decoded is not None and not folder.exists()
+    assert decoded(own) is not None and not folder.exists()
 
 
 def test_the_setting_wins_over_the_environment(tmp_path, monkeypatch):
@@ -248,5 +233,5 @@ def test_the_setting_wins_over_the_environment(tmp_path, monkeypatch):
 
 def test_where_an_image_cannot_be_read_nothing_is_kept(images, folder):
     broken(images, 4)
-    found = decode(images, skip_corrupt=True, cache=folder).source.decoded
+    found = decoded(decode(images, skip_corrupt=True, cache=folder))
     assert list(found.unreadable) == [4] and not arrays(folder)

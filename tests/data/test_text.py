@@ -26,14 +26,8 @@ def table(tmp_path):
 
 
 def rows(records):
-    return [
-        (
-            records.source.name(row),
-            records.classes[records.labels[row]],
-            int(records.columns["role"][row]),
-        )
-        for row in range(len(records))
-    ]
+    classes = [records.classes[label] for label in records.labels]
+    return [*zip(records.source.names, classes, records.columns["role"], strict=True)]
 
 
 def test_a_table_of_pictures_and_texts_is_both(table):

@@ -31,12 +31,9 @@ def sampler(tree=None, **more):
 def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighborhood):
     made = sampler(tree_of(), anchors=anchors, neighborhood=neighborhood)
     for batch in made.epoch(0):
-        found, counts = np.unique(LABELS[batch], return_counts=True)
-        assert len(found) == anchors * neighborhood and set(counts) == {2}
-        assert len(set(batch)) == len(batch) == made.batch_size
-        assert (LABELS[batch].reshape(-1, 2)[:, 0] == LABELS[batch].reshape(-1, 2)[:, 1]).all(), (
-            "class by class"
-        )
+        pairs = LABELS[batch].reshape(-1, 2)  # class by class
+        assert (pairs[:, 0] == pairs[:, 1]).all()
+        assert len(set(pairs[:, 0])) == len(pairs) == anchors * neighborhood
 
 
 def test_the_nearest_classes_of_each_anchor_are_there():
@@ -75,8 +72,6 @@ def test_classes_with_too_few_samples_are_nobodys_neighbors():
 def test_errors_name_the_numbers():
     with pytest.raises(ConfigError, match="needs its sizes, or a batch_size"):
         sampler(neighborhood=0)
-    with pytest.raises(ConfigError, match=r"15 classes with at least 2 .* only 12 of the 12 "):
-        sampler(anchors=5)
     part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
     with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):
         sampler(part).epoch(0)

@@ -24,15 +24,6 @@ LAYOUTS = {
 }  # others': the name
 
 
-def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
-    labels = np.repeat(np.arange(10), 8)
-    fitted = PKSampler(labels, batch_size=12, per_class=3, seed=1)
-    assert (
-        fitted.epoch(2) == PKSampler(labels, classes=4, per_class=3, seed=1).epoch(2)
-        and fitted.note is None
-    )
-
-
 @pytest.mark.parametrize(
     ("sizes", "batch"),
     [
@@ -68,9 +59,7 @@ def test_every_sampler_fits_its_batches_to_the_data(name):
     for (classes, size), rows in zip([(100, 9), (35, 8), (4, 3), (2, 2)], SIZES[name], strict=True):
         labels = np.repeat(np.arange(classes) * 3 + 1, size)
         if rows is None:
-            with pytest.raises(
-                DataError, match=r"at least 4 pairs .* hold fewer classes out .training.validation"
-            ):
+            with pytest.raises(DataError, match=r"at least 4 pairs .* hold fewer classes out"):
                 SAMPLERS[name](labels, batch_size=64, seed=0)
             continue
         sampler = SAMPLERS[name](labels, batch_size=64, seed=0)

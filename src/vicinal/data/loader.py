@@ -195,15 +195,19 @@ class _Reader:
         records = self.records
         transform = self.transform
         rows = np.array(indices, dtype=np.int64)
-        skipped = list[int]()
+        told = records.texts_among(rows)
+        skipped = rows[:0]
         crops: Crops | None = None
         if isinstance(transform, FeatureTransform | TextTransform):
-            told = records.texts_among(rows)
             source, positions = records.source.origin(rows[~told])
             inputs = transform.batch(source.read_all(positions))
         else:
-            rows, images = self._readable(rows, skipped)
-            told = records.texts_among(rows)
+            wanted = rows[~told]
+            found, images = self._readable(wanted)
+            skipped = wanted[found != wanted]
+            rows[~told] = found
+            told = told[rows >= 0]
+            rows = rows[rows >= 0]
             shown = rows[~told]
             draws = uniform(self.seed, epoch, shown, transform.draws)
             decoded = self.decoded
@@ -226,16 +230,14 @@ class _Reader:
                 )
                 for name, column in records.columns.items()
             },
-            tuple(skipped),
+            tuple(skipped.tolist()),
             texts=TextTransform().batch(texts) if texts else None,
         )
         return batch, crops
 
-    def _readable(
-        self, wanted: Int[np.ndarray, "n"], skipped: list[int]
-    ) -> tuple[Int[np.ndarray, "m"], list[Any]]:
-        """Return the rows that make a batch, and the prepared images of those that are no texts;
-        unreadable ones go to ``skipped``.
+    def _readable(self, wanted: Int[np.ndarray, "n"]) -> tuple[Int[np.ndarray, "n"], list[Any]]:
+        """Return the rows that take part, -1 for an unreadable one that is dropped, and their
+        prepared images.
 
         One is replaced by the next readable one of its class; by one of the batch, which would then
         be there twice, only if there is no other.
@@ -243,20 +245,18 @@ class _Reader:
         rows = list[int]()
         images = list[Any]()
         used = set(wanted.tolist())
-        told = self.records.texts_among(wanted)
-        for row, is_text in zip(wanted.tolist(), told.tolist(), strict=True):
-            if not is_text:
-                try:
-                    image = self._prepared(row)
-                except DataError:
-                    if self.corrupt == "raise":
-                        raise
-                    skipped.append(row)
-                    if self.corrupt == "drop":
-                        continue
+        for row in wanted.tolist():
+            try:
+                images.append(self._prepared(row))
+            except DataError:
+                if self.corrupt == "raise":
+                    raise
+                if self.corrupt == "drop":
+                    row = -1
+                else:
                     row, image = self._replacement(row, used)
                     used.add(row)
-                images.append(image)
+                    images.append(image)
             rows.append(row)
         return np.array(rows, dtype=np.int64), images
 

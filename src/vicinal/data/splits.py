@@ -204,15 +204,12 @@ def sample_folds(
 
     For data of too few classes to hold some of them out.
 
-    >>> [held.tolist() for _, held in sample_folds(np.array([0, 0, 0, 1, 1]), 2, seed=0)]
-    [[0, 1, 4], [2, 3]]
+    >>> [len(held) for _, held in sample_folds(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4, seed=0)]
+    [2, 2, 2, 2]
     """
-    order = shuffled(np.arange(len(labels)), seed)
-    grouped = order[np.argsort(labels[order], kind="stable")]
-    _, starts, sizes = np.unique(labels[grouped], return_index=True, return_counts=True)
-    dealt = np.empty(len(labels), dtype=np.int64)
-    dealt[grouped] = (np.arange(len(labels)) - np.repeat(starts, sizes)) % k
-    return [(np.flatnonzero(dealt != fold), np.flatnonzero(dealt == fold)) for fold in range(k)]
+    from sklearn.model_selection import StratifiedKFold
+
+    return [*StratifiedKFold(k, shuffle=True, random_state=seed % 2**32).split(labels, labels)]
 
 
 def named_splits(values: Sequence[str], place: Callable[[int], str]) -> np.ndarray:

@@ -326,8 +326,8 @@ class OwnTransform:
     def finish(self, cut: Images) -> Images:
         return _laid_out(cut)
 
-    def cut_drawn(self, prepared: Sequence[Image.Image], draws: Draws | None = None) -> Images:
-        seeds = (np.zeros(len(prepared)) if draws is None else draws[:, 0]) * 2**31
+    def cut_drawn(self, prepared: Sequence[Image.Image], draws: Draws) -> Images:
+        seeds = draws[:, 0] * 2**31
         # What augmentation libraries draw from, and others may go on to draw from.
         state = random.getstate(), np.random.get_state()  # noqa: NPY002
         with torch.random.fork_rng(devices=[]):

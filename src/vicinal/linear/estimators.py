@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Ridge
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -409,10 +410,12 @@ class GMML(MahalanobisTransformer):
         ridge = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
         similar = similar + ridge
         dissimilar = dissimilar + ridge
-        root = _power(similar, 0.5)
-        inverse = _power(similar, -0.5)
-        metric = inverse @ _power(root @ dissimilar @ root, self.t) @ inverse
-        self.components_ = project(metric)[1] @ directions.T
+        # A mean is carried along by a change of coordinates. In those where S is I it is a power: M
+        # = R⁻ᵀ (Rᵀ D R)^t R⁻¹ with S = R Rᵀ.
+        root = np.linalg.cholesky(similar)
+        values, vectors = np.linalg.eigh(root.T @ dissimilar @ root)
+        factor = np.linalg.solve(root.T, vectors * np.maximum(values, 0) ** (self.t / 2))
+        self.components_ = project(factor @ factor.T)[1] @ directions.T
 
 
 @dataclass(eq=False, repr=False)
@@ -441,16 +444,6 @@ class RVML(MahalanobisTransformer):
         require_classes(names)
         virtual = np.eye(len(names))[codes]
         # Rows of L lie in the span of the samples, and with many features that is the smaller
-        # problem.
-        centered = (samples - samples.mean(axis=0)) @ directions
-        targets = virtual - virtual.mean(axis=0)
-        penalty = self.regularization * len(samples) * np.eye(directions.shape[1])
-        self.components_ = (
-            np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
-        )
-
-
-def _power(matrix: Array, exponent: float) -> Array:
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    powers: Array = (vectors * np.maximum(values, np.finfo(float).tiny) ** exponent) @ vectors.T
-    return powers
+        # problem. An intercept takes X and V about their means.
+        regression = Ridge(self.regularization * len(samples)).fit(samples @ directions, virtual)
+        self.components_ = regression.coef_ @ directions.T

@@ -29,7 +29,7 @@ def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
     schemathesis = pytest.importorskip("schemathesis")
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-    application = create_application(library, hosts=["testserver"])
+    application = create_application(library, writable=True, hosts=["testserver"])
     schema = schemathesis.openapi.from_asgi("/openapi.json", application)
     asked = []
     for operation in (result.ok() for result in schema.get_all_operations()):

@@ -1,31 +1,16 @@
 """Uploads are measured before they are decoded; what is sent carries nothing of the file but its
 pixels."""
 
-import struct
-import zlib
 from io import BytesIO
 
 import numpy as np
 import pytest
 from fastapi import HTTPException
 from PIL import Image
+from tests.pictures import claiming
 
 from vicinal.retrieval.pages import encoded
 from vicinal.retrieval.serve.guard import decoded
-
-
-def header_only(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds next to nothing: a decompression bomb's letterhead."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    body = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(
-        b"IDAT", zlib.compress(b"\0")
-    )
-    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
 
 
 def rejected(data: bytes) -> HTTPException:
@@ -51,8 +36,8 @@ def test_a_type_that_pillow_reads_but_nobody_offered_is_415(chance, as_bytes, dr
 
 
 def test_pixels_are_counted_before_decoding():
-    assert rejected(header_only(13_000, 12_000)).status_code == 413
-    assert rejected(header_only(60_000, 60_000)).status_code == 413  # beyond Pillow's own alarm
+    assert rejected(claiming(13_000, 12_000)).status_code == 413
+    assert rejected(claiming(60_000, 60_000)).status_code == 413  # beyond Pillow's own alarm
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
@@ -88,7 +73,7 @@ def test_no_upload_changes_anything(client, served, png):
         return {path: path.stat().st_mtime_ns for path in served.path.rglob("*")}
 
     before = state()
-    for body in (b"", b"hello", png, png[:200], header_only(60_000, 60_000)):
+    for body in (b"", b"hello", png, png[:200], claiming(60_000, 60_000)):
         client.post("/api/search/image", content=body)
     assert state() == before
 
