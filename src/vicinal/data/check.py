@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.data.loader import contents, in_threads
-from vicinal.data.records import Dataset, Progress, Records, Taken
+from vicinal.data.records import Dataset, Progress, Records, Split, Taken
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError, RunError, few
 from vicinal.files import decoding, read_arrays
@@ -52,7 +52,7 @@ class CheckReport:
     kind: str
     rows: int
     classes: int
-    splits: dict[str, dict[str, int]]
+    splits: dict[Split, dict[str, int]]
     sizes: dict[str, tuple[float, ...]]
     findings: dict[str, list[str]]
 

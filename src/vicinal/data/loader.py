@@ -104,7 +104,8 @@ class Loader:
         self.device = device
         decoded = _decoded(records, transform)
         self._decoded = decoded if cuts_there(device) else None
-        reader = _Reader(records, transform, seed, corrupt, decoded, self._decoded and device)
+        there = None if self._decoded is None else device
+        reader = _Reader(records, transform, seed, corrupt, decoded, there)
         source = records.source
         ahead = decoded is None and not source.in_memory and source.kind == "images"
         processes = Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
