@@ -272,6 +272,7 @@ class Loss(SettingsModule, ABC):
             ``partner``.
         takes_reference: whether other rows may take the batch's place; not for proxies or a
             clustering of the batch.
+        no_tuples: what a loss that takes no other rows does in place of that.
         capturable: whether a step can be captured as a CUDA graph: the loss depends on tensors
             alone, on nothing that it counts or decides in Python.
         blocks: whether rows lie in blocks, an argument of some losses.
@@ -299,6 +300,7 @@ class Loss(SettingsModule, ABC):
 
     both_members: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = True
+    no_tuples: ClassVar[str] = "compares them with proxies or clusters"
     layout: ClassVar[Layout | None] = None
     pair_rows: ClassVar[PairRows] = None
     pairs_off_sphere: ClassVar[bool] = False
@@ -586,8 +588,7 @@ def tuple_loss(loss: nn.Module, method: str) -> Loss:
         )
     if not loss.takes_reference:
         raise ConfigError(
-            f"{method} needs a loss that compares samples with each other, but {name} compares "
-            "them with proxies or clusters. Use a loss over pairs or triplets such as "
-            "multi_similarity."
+            f"{method} needs a loss that compares samples with each other, but {name} "
+            f"{loss.no_tuples}. Use a loss over pairs or triplets such as multi_similarity."
         )
     return loss

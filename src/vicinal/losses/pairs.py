@@ -376,6 +376,7 @@ class VICRegLoss(Loss):
 
     layout = "pairs"
     takes_reference = False
+    no_tuples = "compares two views, without negatives (Bardes et al. 2022)"
     indivisible = "its covariance is that of the batch"
 
     invariance: NonNegative = 25.0

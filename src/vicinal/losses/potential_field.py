@@ -49,6 +49,9 @@ class PotentialFieldLoss(ProxyLoss):
     delta: Positive = 0.2
 
     samples_beside_proxies = False
+    no_tuples = (
+        "adds up the fields of all points instead of tuples of them (Bhatnagar and Ahuja 2025)"
+    )
     indivisible = "each is compared with all others"
 
     def compare(
