@@ -13,7 +13,7 @@ PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
 METHODS = [page for page in PAGES if page.stem != "when_hardness_helps"]
 DIFFERENCE = re.compile(r"[+−]?\d+\.\d \([+−]?\d+\.\d to [+−]?\d+\.\d\)")
 # Pages of few words, without a picture and results of their own.
-SHORT = {"metrix", "idml", "proxy_synthesis", "see", "gca_hng", "pfml"}
+SHORT = {"metrix", "idml", "proxy_synthesis", "see", "gca_hng", "pfml", "daml"}
 names = pytest.mark.parametrize("page", METHODS, ids=lambda page: page.stem)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods.ala import ALA
+from vicinal.methods.daml import DAML
 from vicinal.methods.gca_hng import GCAHNG
 from vicinal.methods.hdml import HDML
 from vicinal.methods.her import HER
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method]] = {
     "proxy_synthesis": ProxySynthesis,
     "see": SEE,
     "gca_hng": GCAHNG,
+    "daml": DAML,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -66,6 +68,7 @@ def combination(method: Method, loss: str) -> str | None:
 
 __all__ = [
     "ALA",
+    "DAML",
     "GCAHNG",
     "HDML",
     "HER",
