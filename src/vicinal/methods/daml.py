@@ -17,7 +17,7 @@ from vicinal.arguments import Natural, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.distances import row_distances
 from vicinal.errors import ConfigError
-from vicinal.losses import TripletLoss
+from vicinal.losses.loss import block_layout
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.optimizer import Adam
 from vicinal.parallel import gather
@@ -95,7 +95,7 @@ class DAML(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if not (isinstance(loss, TripletLoss) and loss.blocks):
+        if block_layout(loss) != "triplets":
             raise ConfigError(
                 "DAML needs triplets in blocks [a; p; n], the only tuples of which its authors "
                 f"have published code, got {type(loss).__name__}. Use loss=triplet "
