@@ -3,7 +3,7 @@
 import torch
 
 from vicinal.arguments import describe
-from vicinal.bench.pool import Pool, do
+from vicinal.bench.pool import do
 from vicinal.data import hold_out
 from vicinal.data.check import rows_of
 from vicinal.evaluation.encoder import Encoder
@@ -33,10 +33,8 @@ def drawn_run(path, embedder, transform, data=None, validation=0.0):
     return run
 
 
-class Here(Pool):
-    """Tasks in this process, where hooks see what they do, and none starts anew."""
-
-    def run(self, tasks, done, **_):
-        for task in tasks:
-            self.end(task, do(self.prepare(task)), done)
-        return 0
+def run_here(pool, tasks, done, **_):
+    """Run a pool's tasks in this process, where hooks see what they do, and none starts anew."""
+    for task in tasks:
+        pool.end(task, do(pool.prepare(task)), done)
+    return 0

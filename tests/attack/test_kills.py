@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.runs import Here
+from tests.runs import run_here
 
 pytestmark = [pytest.mark.slow(10), pytest.mark.filterwarnings("ignore")]
 
@@ -30,10 +30,12 @@ def bench_here(table, folder):
     from vicinal.bench.table import load_tables
     from vicinal.training.console import Console
 
-    bench = Bench(folder / "results", folder / "runs", Console(quiet=True), make_pool=Here)
-    for outcome in run_tables(load_tables(str(table)), bench):
-        assert not outcome.failures
-        write_page(summarize(outcome), bench.folder)
+    bench = Bench(folder / "results", folder / "runs", Console(quiet=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vicinal.bench.pool.Pool.run", run_here)
+        for outcome in run_tables(load_tables(str(table)), bench):
+            assert not outcome.failures
+            write_page(summarize(outcome), bench.folder)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from tests.runs import Here
+from tests.runs import run_here
 
 from vicinal.bench.pool import Pool
 from vicinal.bench.results import append
@@ -38,7 +38,7 @@ TABLE = Table(
 @pytest.fixture
 def here(monkeypatch):
     """No job has a process of its own."""
-    monkeypatch.setattr(Pool, "run", Here.run)
+    monkeypatch.setattr(Pool, "run", run_here)
 
 
 @pytest.fixture
@@ -138,7 +138,9 @@ def kept(file):
 
 
 @pytest.mark.slow(30)
-def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, tmp_path):
+def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(
+    small, vicinal, tmp_path, monkeypatch
+):
     code, out, err = vicinal("bench", small, "--jobs", "2")
     # And the rest goes on.
     assert code == 1 and "diverges seed 0 failed" in err and "diverged" in err
@@ -147,7 +149,8 @@ def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, t
     lines = kept(tmp_path / "results" / "small.jsonl")
     recall = {line["row"]: line["metrics"]["recall@1"] for line in lines}
     assert len(lines) == len(recall) == 3 + 2
-    code, out, err = vicinal("bench", small, "--jobs", "2")
+    monkeypatch.setattr(Pool, "run", run_here)
+    code, out, err = vicinal("bench", small)
     assert "1 jobs to run, 3 done before" in err and code == 1
 
     runs = tmp_path / "runs" / "bench" / "jobs"
