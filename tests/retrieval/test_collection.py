@@ -292,7 +292,7 @@ def test_vectors_that_bits_do_not_order_are_compared_whole(collect, monkeypatch)
 
 def test_bits_of_other_rows_are_told(compacted):
     compacted.compact()
-    np.save(compacted.folder / module.BITS, np.zeros((2, 7), np.uint64))
+    np.savez(compacted.folder / module.BITS, mean=0, columns=np.zeros((2, 7), np.uint64))
     again = CollectionDirectory.open(compacted.folder.parent).snapshot()
     with pytest.raises(RunError, match="does not fit"):
         again.search(np.zeros((1, 70)), 1)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from vicinal.data import own_data, records_at
@@ -95,8 +95,8 @@ class Calibration:
     """
 
     width: float
-    different: Int[np.ndarray, "bins"]
-    same: Int[np.ndarray, "bins"]
+    different: np.ndarray
+    same: np.ndarray
     classes: int
     source: str = "validation classes"
 
@@ -220,7 +220,6 @@ def thresholds(
         asking = items[own].double()
         asked = labels[own]
     else:
-        own = np.full(_ROWS, -1)
         records = records_at(queries, run)
         records = records.take(drawn(len(records), _ROWS))
         encoder = Encoder.load(run, device)
@@ -229,7 +228,7 @@ def thresholds(
             asks = encoder.stream("gallery")
         embedded = asks.embed(records, skip_corrupt=True)
         asking = embedded.vectors.double()
-        own = own[: len(asking)]
+        own = np.full(len(asking), -1)
         places = {name: place for place, name in enumerate(names)}
         numbers = np.array([places.get(name, -1) for name in records.classes])
         asked = numbers[embedded.records.labels]

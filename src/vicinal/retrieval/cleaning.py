@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,8 +35,10 @@ from vicinal.retrieval.duplicates import (
     Pairs,
     calibrate_likeness,
     collection_views,
+    distinct_pairs,
     duplicate_pairs,
 )
+from vicinal.retrieval.items import Rows, Vector, Vectors
 from vicinal.retrieval.listing import list_again, place_path
 from vicinal.retrieval.pages import Group, Page, as_csv
 from vicinal.run_directory import RunDirectory
@@ -71,14 +74,14 @@ class Verdicts:
         distances: of these.
     """
 
-    wrong: Float[np.ndarray, "n"]
-    suggested: Int[np.ndarray, "n"]
-    probability: Float[np.ndarray, "n"]
+    wrong: Vector
+    suggested: Rows
+    probability: Vector
     noise: float
     ids: Int[np.ndarray, "n k"]
-    distances: Float[np.ndarray, "n k"]
+    distances: Vectors
 
-    def evidence(self, row: int, places: np.ndarray | slice) -> tuple[np.ndarray, list[float]]:
+    def evidence(self, row: int, places: Rows | slice) -> tuple[Rows, list[float]]:
         """Return some of the nearest of a row, and their distances."""
         return self.ids[row, places], self.distances[row, places].tolist()
 
@@ -149,8 +152,8 @@ class _Evidence:
 
 
 def judge_labels(
-    vectors: Float[np.ndarray, "n d"],
-    labels: Int[np.ndarray, "n"],
+    vectors: Vectors,
+    labels: Rows,
     *,
     metric: Metric = "euclidean",
     progress: Progress = lambda done: None,
@@ -189,10 +192,11 @@ def judge_labels(
     judged = evidence.sizes[given] > 1
     order = torch.from_numpy(drawn(len(given), len(given)))
     some = order[judged[order]][: max(64, min(_FITTED, 2 * _LOGITS // classes))]
-    parts = torch.split(some, max(1, _LOGITS // classes))
-    scales, noise = _fitted(torch.cat([evidence(part) for part in parts], dim=1), given[some])
+    size = max(1, _LOGITS // classes)
+    logits = [evidence(part) for part in torch.split(some, size)]
+    scales, noise = _fitted(torch.cat(logits, dim=1), given[some])
     verdicts = list[Tensor]()
-    for at in torch.split(torch.arange(len(given)), max(1, _LOGITS // classes)):
+    for at in torch.split(torch.arange(len(given)), size):
         own_class = given[at].unsqueeze(1)
         shares = torch.einsum("s,sbc->bc", scales, evidence(at)).softmax(dim=1)
         own = shares.gather(1, own_class).squeeze(1)
@@ -203,14 +207,8 @@ def judge_labels(
         verdicts.append(torch.stack([wrong, best.indices.double(), best.values]))
         progress(int(at[-1]) + 1)
     wrong, suggested, probability = torch.cat(verdicts, dim=1).numpy()
-    return Verdicts(
-        wrong.astype(np.float32),
-        suggested.astype(np.int64),
-        probability.astype(np.float32),
-        noise,
-        evidence.ids.numpy(),
-        evidence.distances.numpy(),
-    )
+    near = evidence.ids.numpy(), evidence.distances.numpy()
+    return Verdicts(wrong, suggested.astype(int), probability, noise, *near)
 
 
 def _fitted(
@@ -259,13 +257,13 @@ class Finding:
     kind: str
     score: float
     suggested: str
-    neighbors: "Sequence[int] | np.ndarray"
+    neighbors: Sequence[int]
     distances: Sequence[float]
 
 
 def find_issues(
     snapshot: Snapshot,
-    features: Float[np.ndarray, "n c"] | None = None,
+    features: Vectors | None = None,
     progress: Progress = lambda done: None,
 ) -> tuple[list[Finding], Page]:
     """Find probable label errors, copies across classes, outliers and ambiguous classes among the
@@ -284,17 +282,10 @@ def find_issues(
     pairs, limit, words = _near_copies(snapshot, rows, verdicts)
     apart = verdicts if features is None else by_direction(verdicts, vectors)
     found = [
-        replace(
-            each,
-            row=int(rows[each.row]),
-            score=float(each.score),
-            neighbors=rows[np.asarray(each.neighbors)].tolist(),
-        )
-        for each in (
-            *_label_errors(verdicts, labels, names),
+        Finding(int(rows[row]), kind, float(score), suggested, rows[near].tolist(), far)
+        for row, kind, score, suggested, near, far in (
+            *_suspects(verdicts, labels, names, apart),
             *_copies(pairs, limit, labels, names, verdicts),
-            *_outliers(apart),
-            *_ambiguous(verdicts, labels, names),
         )
     ]
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
@@ -331,23 +322,38 @@ def backbone_features(
     return np.stack([found[row] for row in range(len(snapshot))])
 
 
-def _label_errors(
-    verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]
-) -> Iterator[Finding]:
-    """Yield rows whose label is probably wrong, with their nearest of other classes, the suggested
-    one first."""
+def _suspects(
+    verdicts: Verdicts, labels: Rows, names: Sequence[str], apart: Verdicts
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of findings by neighbors, ``apart`` those that tell of outliers.
+
+    Rows whose label is probably wrong come with their nearest of other classes, the suggested one
+    first. Outliers are rows far from their nearest ones, by Chauvenet's criterion on the logarithm
+    of the mean distance; the score is 1 - n p: p is the share of a normal distribution, of the same
+    median and median deviation, beyond the row, so n p such rows were to be expected. Pairs of
+    classes that overlap are each shown by the row that is most probably of the other class.
+    """
+    from scipy.stats import norm
+
     for row in np.flatnonzero(verdicts.wrong >= _LIKELY).tolist():
         suggested = verdicts.suggested[row]
         near = labels[verdicts.ids[row]]
         others = np.flatnonzero(near != labels[row])
         others = others[np.argsort(near[others] != suggested, kind="stable")][:_SHOWN]
         evidence = verdicts.evidence(row, others)
-        yield Finding(row, "label", verdicts.wrong[row], names[suggested], *evidence)
+        yield row, "label", verdicts.wrong[row], names[suggested], *evidence
+    far = remoteness(apart)
+    scores = 1 - np.minimum(1, len(far) * norm.sf(far))
+    for row in np.flatnonzero(scores >= _FAR).tolist():
+        yield row, "outlier", scores[row], "", *apart.evidence(row, slice(_SHOWN))
+    for score, row in class_overlaps(verdicts, labels).values():
+        if score >= _OVERLAP:
+            other = verdicts.suggested[row]
+            close = np.flatnonzero(labels[verdicts.ids[row]] == other)[:_SHOWN]
+            yield row, "class", min(1.0, score), names[other], *verdicts.evidence(row, close)
 
 
-def _near_copies(
-    snapshot: Snapshot, rows: Int[np.ndarray, "m"], verdicts: Verdicts
-) -> tuple[Pairs, float, str]:
+def _near_copies(snapshot: Snapshot, rows: Rows, verdicts: Verdicts) -> tuple[Pairs, float, str]:
     """Return pairs of near copies, up to which distance they are, and how they were found.
 
     Pictures are compared as `vicinal dedupe` does; where there are none, or none that can be
@@ -363,9 +369,8 @@ def _near_copies(
             "nearest, are near copies."
         )
         ones, places = np.nonzero(verdicts.distances <= limit)
-        ends = np.sort([ones, verdicts.ids[ones, places]], axis=0)
-        ends, first = np.unique(ends, axis=1, return_index=True)
-        return (ends, verdicts.distances[ones, places][first]), limit, words
+        ends = np.stack([ones, verdicts.ids[ones, places]])
+        return distinct_pairs(ends, verdicts.distances[ones, places]), limit, words
     ends, distances = duplicate_pairs(snapshot, pictured, views, likeness.distance)
     known = np.isin(ends, rows).all(axis=0)
     pairs = np.searchsorted(rows, ends[:, known]), distances[known]
@@ -373,13 +378,9 @@ def _near_copies(
 
 
 def _copies(
-    pairs: Pairs,
-    limit: float,
-    labels: Int[np.ndarray, "n"],
-    names: Sequence[str],
-    verdicts: Verdicts,
-) -> Iterator[Finding]:
-    """Yield pairs of rows of different classes that are near copies, the more doubtful one first.
+    pairs: Pairs, limit: float, labels: Rows, names: Sequence[str], verdicts: Verdicts
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of findings for near copies of different classes, the more doubtful first.
 
     The score falls from 1, equal, to one half at the limit.
     """
@@ -387,25 +388,10 @@ def _copies(
         one, other = sorted(pair, key=lambda row: -verdicts.wrong[row])
         if labels[one] != labels[other]:
             score = 1 - far / limit / 2 if limit else 1.0
-            yield Finding(one, "duplicate", score, names[labels[other]], [other], [far])
+            yield one, "duplicate", score, names[labels[other]], [other], [far]
 
 
-def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
-    """Yield rows far from their nearest ones, by Chauvenet's criterion on the logarithm of the mean
-    distance.
-
-    The score is 1 - n p: p is the share of a normal distribution, of the same median and median
-    deviation, beyond the row, so n p such rows were to be expected.
-    """
-    from scipy.stats import norm
-
-    far = remoteness(verdicts)
-    scores = 1 - np.minimum(1, len(far) * norm.sf(far))
-    for row in np.flatnonzero(scores >= _FAR).tolist():
-        yield Finding(row, "outlier", scores[row], "", *verdicts.evidence(row, slice(_SHOWN)))
-
-
-def by_direction(verdicts: Verdicts, features: Float[np.ndarray, "n c"]) -> Verdicts:
+def by_direction(verdicts: Verdicts, features: Vectors) -> Verdicts:
     """Return verdicts with neighbors of the features' directions: their length says little about
     what is unusual."""
     unit = torch.nn.functional.normalize(torch.from_numpy(features), dim=1)
@@ -413,7 +399,7 @@ def by_direction(verdicts: Verdicts, features: Float[np.ndarray, "n c"]) -> Verd
     return replace(verdicts, ids=near.ids.numpy(), distances=near.distances.numpy())
 
 
-def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
+def remoteness(verdicts: Verdicts) -> Vector:
     """Return how far each row is from its 10 nearest, in standard deviations of a normal
     distribution; 0 if all alike.
 
@@ -426,20 +412,7 @@ def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
     return apart / spread if spread > 0 else np.zeros(len(reach))
 
 
-def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
-    """Yield pairs of classes that overlap, each shown by the row that is most probably of the other
-    class."""
-    for score, row in class_overlaps(verdicts, labels).values():
-        if score >= _OVERLAP:
-            other = verdicts.suggested[row]
-            near = np.flatnonzero(labels[verdicts.ids[row]] == other)[:_SHOWN]
-            evidence = verdicts.evidence(row, near)
-            yield Finding(row, "class", min(1.0, score), names[other], *evidence)
-
-
-def class_overlaps(
-    verdicts: Verdicts, labels: Int[np.ndarray, "n"]
-) -> dict[frozenset[int], tuple[float, int]]:
+def class_overlaps(verdicts: Verdicts, labels: Rows) -> dict[frozenset[int], tuple[float, int]]:
     """Return by pair of classes the mean probability of the other class in both, added up, and a
     row between them.
 

@@ -16,7 +16,7 @@ import sys
 import warnings
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from filelock import FileLock, Timeout
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from vicinal.arguments import build
 from vicinal.errors import ConfigError, DataError, RunError, unknown
@@ -41,12 +41,11 @@ from vicinal.files import (
     read_object,
     regular,
     sync_directory,
-    write_arrays,
     write_atomically,
     write_json,
     write_text,
 )
-from vicinal.retrieval.items import Access, Item, Place, Queries, Where
+from vicinal.retrieval.items import Access, Item, Place, Rows, Vector, Vectors, Where
 from vicinal.retrieval.stores import Store, open_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
@@ -62,12 +61,11 @@ POINTER = "current.json"
 ABOUT = "about.json"
 ITEMS = "items.jsonl"
 VECTORS = "vectors.npy"
-BITS = "bits.npy"
-BITS_ABOUT = "bits.npz"  # written last
+BITS = "bits.npz"
 _LOCK = ".lock"
 _AGAIN = "Remove the collection and index again."
 _BLOCK = 4096  # rows that are written at a time
-_PICKED = 128  # rows that are copied at a time; some 100 kB are mapped around each
+_PICKED = 128  # rows that are compared at a time; some 100 kB are mapped around each
 _CHUNK_BYTES = 2**26  # of products at a time
 _LARGE = 200_000  # rows, from which on bits propose
 _SAMPLE = 100  # queries by which it is found how many they have to propose
@@ -79,7 +77,7 @@ _BATCH = 16  # queries, from which on one product with all rows takes no longer
 _NONE = Access()
 
 
-def drawn(count: int, most: int) -> Int[np.ndarray, "m"]:
+def drawn(count: int, most: int) -> Rows:
     """Draw at most so many of ``count`` rows, always the same, in random order."""
     return np.random.default_rng(0).permutation(count)[:most]
 
@@ -113,41 +111,37 @@ class Lines(Sequence[Item]):
         return self._held[row]
 
 
+@dataclass
 class Bits:
     """A bit for each number of each vector: whether it lies above the mean of its dimension. In few
     of them a vector differs from those near to it.
 
-    Args:
+    Attributes:
         mean: of each dimension.
         columns: 64 dimensions of all rows each.
         count: rows proposed, for up to ten neighbors.
         recall: share of the ten nearest of a sample that are among them.
     """
 
-    def __init__(
-        self, mean: np.ndarray, columns: np.ndarray, count: int = 0, recall: float = 0.0
-    ) -> None:
-        self.mean = mean
-        self.columns = columns
-        self.count = int(count)
-        self.recall = float(recall)
+    mean: Vector
+    columns: Int[np.ndarray, "w n"]
+    count: Any = 0
+    recall: Any = 0.0
 
     @classmethod
-    def of(cls, vectors: Float[np.ndarray, "n d"]) -> "Bits":
+    def of(cls, vectors: Vectors) -> "Bits":
         blocks = np.split(vectors, range(_BLOCK, len(vectors), _BLOCK))
         mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / len(vectors)
         return cls(mean, np.concatenate([_packed(block > mean) for block in blocks], axis=1))
 
-    def differing(self, query: Float[np.ndarray, "d"]) -> Int[np.ndarray, "n"]:
+    def differing(self, query: Vector) -> Int[np.ndarray, "n"]:
         """Count the bits in which each row differs."""
         found = np.zeros(self.columns.shape[1], np.uint16)
         for column, word in zip(self.columns, _packed(query[None] > self.mean), strict=True):
             found += np.bitwise_count(column ^ word)
         return found
 
-    def proposed(
-        self, query: Float[np.ndarray, "d"], k: int, hidden: Bool[np.ndarray, "n"]
-    ) -> Int[np.ndarray, "m"]:
+    def proposed(self, query: Vector, k: int, hidden: Bool[np.ndarray, "n"]) -> Rows:
         """Return the rows that may be among the ``k`` nearest, ascending."""
         far = self.differing(query)
         far[hidden] = np.iinfo(far.dtype).max
@@ -188,7 +182,7 @@ class Snapshot:
         folder: Path,
         about: Mapping[str, Any],
         items: Sequence[Item],
-        vectors: Float[np.ndarray, "n d"],
+        vectors: Vectors,
         access: Access,
         engine: Store | None = None,
     ) -> None:
@@ -237,10 +231,10 @@ class Snapshot:
         """Return how many items each label has, by label; items without one are not counted."""
         return {label: len(rows) for label, rows in sorted(self._rows_of("label").items())}
 
-    def labeled(self) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
+    def labeled(self) -> tuple[Rows, list[str], Int[np.ndarray, "m"]]:
         """Return the rows that have a label, the labels in order, and the place of each row's."""
         rows = [row for row, item in enumerate(self.items) if item.label is not None]
-        if several := [item for item in self.items if len(self._labels_of(item)) > 1]:
+        if several := [item for item in self.items if len(self._values(item, "label")) > 1]:
             raise DataError(
                 f"this judges one label for each item, but {several[0].path} has several: "
                 f"{several[0].label}. Index data of single labels."
@@ -249,7 +243,7 @@ class Snapshot:
         names, labels = np.unique(given, return_inverse=True)
         return np.array(rows, np.int64), names.tolist(), labels
 
-    def rows(self, where: Where) -> Int[np.ndarray, "m"]:
+    def rows(self, where: Where) -> Rows:
         """Find the rows of the items that have all of these attributes, ascending; a DataError for
         an attribute that no item has."""
         found = np.arange(len(self))
@@ -264,20 +258,19 @@ class Snapshot:
     def _rows_by_value(self, name: str) -> dict[str, list[int]]:
         found = defaultdict[str, list[int]](list)
         for row, item in enumerate(self.items):
-            if name == "label":
-                for label in self._labels_of(item):
-                    found[label].append(row)
-            elif (value := item.attributes.get(name)) is not None:
+            for value in self._values(item, name):
                 found[value].append(row)
         return found
 
-    def _labels_of(self, item: Item) -> list[str]:
+    def _values(self, item: Item, name: str) -> list[str]:
+        """Return what an item has under this name: one text, several labels, or nothing."""
+        given = item.attributes.get(name)
         separator = self.places[item.place].separator if self.places else ""
-        if item.label is None or not separator:
-            return [] if item.label is None else [item.label]
-        return [label.strip() for label in item.label.split(separator)]
+        if given and separator and name == "label":
+            return [label.strip() for label in given.split(separator)]
+        return [] if given is None else [given]
 
-    def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
+    def euclidean_vectors(self) -> Vectors:
         """Return ``vectors`` to whoever compares them as Euclidean; an error where the model
         does not."""
         if self.metric != "euclidean":
@@ -286,7 +279,7 @@ class Snapshot:
             )
         return self.vectors
 
-    def vector(self, id: int) -> Float[np.ndarray, "d"]:
+    def vector(self, id: int) -> Vector:
         """Return the vector of one item; a DataError where there is none."""
         return np.array(self.vectors[self._row(id)])
 
@@ -340,7 +333,7 @@ class Snapshot:
         return source, {source.name(row): row for row in range(len(source))}
 
     def search(
-        self, vectors: Queries, k: int, *, where: Where | None = None, exclude: Collection[int] = ()
+        self, vectors: Vectors, k: int, *, where: Where | None = None, exclude: Collection[int] = ()
     ) -> list[list[Match]]:
         """Find the ``k`` nearest items of each vector, nearest first; fewer where the collection
         has no more.
@@ -376,67 +369,50 @@ class Snapshot:
         few = len(queries) < _BATCH
         bits = self._bits if few else None
         plain = few and len(self) < _LARGE and self.metric == "euclidean"
+        pairs: Iterable[Iterable[tuple[int, float]]]
         if bits or (plain and "torch" not in sys.modules):
-            ids, distances = self._without_torch(queries, k, hidden, bits)
+            pairs = [self._nearest(query, k, hidden, bits) for query in queries]
         else:
             import torch
 
             out = torch.from_numpy(hidden) if hidden.any() else None
             asked = torch.from_numpy(queries)
             near = self._gallery.nearest(asked, k, without=out, chunk_bytes=_CHUNK_BYTES)
-            ids, distances = near.ids.numpy(), near.distances.numpy()
+            pairs = map(zip, near.ids.tolist(), near.distances.tolist())
         return [
-            [Match(self.items[row], far) for row, far in pairs if far < np.inf]
-            for pairs in map(zip, ids.tolist(), distances.tolist())
+            [Match(self.items[row], far) for row, far in each if far < np.inf] for each in pairs
         ]
 
-    def _without_torch(
-        self, queries: Queries, k: int, hidden: Bool[np.ndarray, "n"], bits: Bits | None
-    ) -> tuple[Int[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
-        """Find rows and distances by differences in float64, from all rows, from the few that are
-        not hidden, or from those that bits propose; of few queries this takes less time than to
-        import torch."""
-        ids = np.zeros((len(queries), k), np.int64)
-        distances = np.full((len(queries), k), np.inf, np.float32)
-        seen = len(self) - np.count_nonzero(hidden)
-        few = seen < (len(self) / 2 if bits is None else bits.count)
-        if few:
-            rows = np.flatnonzero(~hidden)
-        elif not bits:
-            rows = np.arange(len(self))
-        for place, query in enumerate(queries.astype(np.float64)):
-            if bits and not few:
-                rows = bits.proposed(query, k, hidden)
-            vectors = self.vectors if len(rows) == len(self) else self._picked(rows)
-            blocks = np.split(vectors, range(_BLOCK, len(rows), _BLOCK))
-            far = np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
-            far[hidden[rows]] = np.inf
-            order = far.argsort(kind="stable")[:k]
-            ids[place, : len(order)] = rows[order]
-            distances[place, : len(order)] = far[order]
-        return ids, distances
-
-    def _picked(self, rows: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m d"]:
-        """Copy some vectors; what the system maps around them stays in its cache alone."""
+    def _nearest(
+        self, query: Vector, k: int, hidden: Bool[np.ndarray, "n"], bits: Bits | None
+    ) -> list[tuple[int, float]]:
+        """Find rows and distances by differences in float64, from all rows that are not hidden or
+        those that bits propose; of few queries this takes less time than to import torch."""
+        rows = np.flatnonzero(~hidden)
+        if bits and len(rows) >= bits.count:
+            rows = bits.proposed(query, k, hidden)
+            rows = rows[~hidden[rows]]
         mapped: Any = self.vectors.base
-        if not hasattr(mapped, "madvise"):  # in memory, or on Windows
-            return np.array(self.vectors[rows])
-        mapped.madvise(mmap.MADV_RANDOM)
-        found = np.empty((len(rows), self.dim), np.float32)
-        for start in range(0, len(rows), _PICKED):
-            part = slice(start, start + _PICKED)
-            found[part] = self.vectors[rows[part]]
-            mapped.madvise(mmap.MADV_DONTNEED)
-        mapped.madvise(mmap.MADV_NORMAL)
-        return found
+        sparse = len(rows) < len(self) / 2 and hasattr(mapped, "madvise")  # not so on Windows
+        if sparse:
+            mapped.madvise(mmap.MADV_RANDOM)
+        far = [np.empty(0)]
+        for some in np.split(rows, range(_PICKED, len(rows), _PICKED)):
+            far.append(np.linalg.norm(self.vectors[some] - query.astype(np.float64), axis=1))
+            if sparse:  # what the system maps around the rows stays in its cache alone
+                mapped.madvise(mmap.MADV_DONTNEED)
+        if sparse:
+            mapped.madvise(mmap.MADV_NORMAL)
+        distances = np.concatenate(far).astype(np.float32)
+        order = distances.argsort(kind="stable")[:k]
+        return list(zip(rows[order].tolist(), distances[order].tolist(), strict=True))
 
     @cached_property
     def _bits(self) -> Bits | None:
-        if not (self.folder / BITS_ABOUT).exists():
+        if not (self.folder / BITS).exists():
             return None
         with decoding(self.folder, _AGAIN):
-            about: dict[str, Any] = read_arrays(self.folder / BITS_ABOUT)
-            found = Bits(columns=read_array(self.folder / BITS), **about)
+            found = Bits(**read_arrays(self.folder / BITS))
             if found.columns.shape != (-(-self.dim // 64), len(self)):
                 raise ValueError(f"{BITS} does not fit {ITEMS}")
             return found
@@ -445,7 +421,7 @@ class Snapshot:
         """Write bits of a large collection, by which a search takes a fraction of its time and
         memory; return the share of the nearest that it finds, None where all rows are compared."""
         if len(self) < _LARGE or self.metric != "euclidean" or self._bits is not None:
-            return self._bits.recall if self._bits else None
+            return float(self._bits.recall) if self._bits else None
         del self._bits
         sample = drawn(len(self), _SAMPLE)
         hidden = [self.items[row].id for row in sample]
@@ -457,14 +433,12 @@ class Snapshot:
             far = bits.differing(query)
             rows = self._rows_with([match.item.id for match in near])
             ranks += [int(np.count_nonzero(far <= far[row])) for row in rows]
-        count = max(_LEAST, int(np.quantile(ranks, _ENOUGH, method="higher")))
-        if count > _MOST * len(self):
+        bits.count = max(_LEAST, int(np.quantile(ranks, _ENOUGH, method="higher")))
+        if bits.count > _MOST * len(self):
             return None
-        recall = np.array(np.mean(np.array(ranks) <= count))
-        write_atomically(self.folder / BITS, lambda file: np.save(file, bits.columns))
-        about = {"mean": bits.mean, "count": np.array(count), "recall": recall}
-        write_arrays(self.folder / BITS_ABOUT, about)
-        return float(recall)
+        bits.recall = float(np.mean(np.array(ranks) <= bits.count))
+        write_atomically(self.folder / BITS, lambda file: np.savez(file, **vars(bits)))
+        return bits.recall
 
     @cached_property
     def _gallery(self) -> "Gallery":
@@ -615,7 +589,7 @@ def writing(path: Path) -> Iterator[None]:
 def publish(
     path: Path,
     items: Sequence[Item],
-    vectors: Sequence[np.ndarray] | Float[np.ndarray, "n d"],
+    vectors: Sequence[np.ndarray] | Vectors,
     *,
     dim: int,
     places: Sequence[Place] = (),

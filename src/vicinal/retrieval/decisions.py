@@ -258,11 +258,9 @@ def _corrected_arrays(
 
 def _corrected_texts(columns: Columns, decided: Labels) -> str:
     """Return a table of texts with the labels that rows have now, and without dropped ones."""
-    names = text_names(columns, columns.texts("text"))
-    place = list(columns.cells).index("label")
-    lines = []
-    for name, cells in zip(names, zip(*columns.cells.values(), strict=True), strict=True):
-        label = decided.get(name.strip(), cells[place] or "")
-        if label is not None:
-            lines.append((*cells[:place], label, *cells[place + 1 :]))
-    return as_csv(list(columns.cells), lines, data=True)
+    named = zip(text_names(columns, columns.texts("text")), columns.cells["label"], strict=True)
+    labels = [decided.get(name.strip(), label or "") for name, label in named]
+    cells = columns.cells | {"label": labels}
+    lines = zip(*cells.values(), strict=True)
+    kept = (line for line, label in zip(lines, labels, strict=True) if label is not None)
+    return as_csv([*cells], kept, data=True)

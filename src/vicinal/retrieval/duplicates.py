@@ -15,13 +15,14 @@ from io import BytesIO
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float16, Float32, Int64
+from jaxtyping import Float, Int64
 from PIL import Image, ImageEnhance
 
 from vicinal.data.records import Progress
 from vicinal.errors import ConfigError, DataError, few
 from vicinal.files import open_image
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.items import Rows, Vector, Vectors
 from vicinal.retrieval.pages import Group, Page
 
 MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between near rows
@@ -51,12 +52,11 @@ _COPIED = 0.02
 # -- near rows ------------------------------------------------------------------------------------
 
 
-Pairs = tuple[Int64[np.ndarray, "2 p"], Float[np.ndarray, "p"]]  # of rows, each once; distances
+Pairs = tuple[Int64[np.ndarray, "2 p"], Vector]  # of rows, each once; distances
+Views = Float[np.ndarray, "m v d"]
 
 
-def close_pairs(
-    rows: Float[np.ndarray, "n d"], distance: float, *, first: int | None = None
-) -> Pairs:
+def close_pairs(rows: Vectors, distance: float, *, first: int | None = None) -> Pairs:
     """Find the pairs of rows with at most this Euclidean distance, the lower row first, in order.
 
     Long rows are compared first in the few directions in which they vary most, where no two are
@@ -102,7 +102,16 @@ def close_pairs(
     return pairs[:2].astype(int), pairs[2]
 
 
-def _projected(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n c"]:
+def distinct_pairs(ends: Int64[np.ndarray, "2 p"], distances: Vector) -> Pairs:
+    """Return pairs of different rows, each once with its least distance, in the order of
+    `close_pairs`."""
+    order = distances.argsort(kind="stable")
+    ends, first = np.unique(np.sort(ends[:, order], axis=0), axis=1, return_index=True)
+    apart = ends[0] != ends[1]
+    return ends[:, apart], distances[order[first[apart]]]
+
+
+def _projected(rows: Vectors) -> Vectors:
     """Return many long rows by their places along the directions in which a sample varies most."""
     from sklearn.decomposition import PCA
 
@@ -140,7 +149,7 @@ def group_pairs(count: int, pairs: Pairs) -> list[tuple[list[int], list[float]]]
 # -- likeness of pictures -------------------------------------------------------------------------
 
 
-def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
+def picture_views(image: Image.Image) -> Vectors | None:
     """Small color views of a picture and of its crops, each centered and of length 1; None where it
     is all flat."""
     small = image.convert("RGB").resize((_WHOLE, _WHOLE), Image.Resampling.BOX)
@@ -153,10 +162,10 @@ def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
 
 def collection_views(
     snapshot: Snapshot, progress: Progress = lambda done: None
-) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
+) -> tuple[Rows, Views]:
     """Return the rows of a collection that have a picture to compare, and their views."""
 
-    def read(id: int) -> Float32[np.ndarray, "v d"] | None:
+    def read(id: int) -> Vectors | None:
         try:
             return picture_views(snapshot.image(id))
         except DataError:  # a feature vector, or a file that is gone
@@ -217,9 +226,7 @@ class Likeness:
     words: str
 
 
-def calibrate_likeness(
-    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"]
-) -> Likeness:
+def calibrate_likeness(snapshot: Snapshot, rows: Rows, views: Views) -> Likeness:
     """Set the distance where copies of half of some pictures are found best, and measure it on the
     other half.
 
@@ -268,9 +275,7 @@ def calibrate_likeness(
     return Likeness(distance, right, precision, words)
 
 
-def _distances(
-    copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v d"]
-) -> Float32[np.ndarray, "q m"]:
+def _distances(copied: Views, views: Views) -> Vectors:
     """Distances of pictures: of the whole of one and the nearest view of the other."""
     left = torch.from_numpy(copied.astype(np.float32))
     columns = []
@@ -282,32 +287,21 @@ def _distances(
     return torch.cat(columns, dim=1).numpy()
 
 
-def duplicate_pairs(
-    snapshot: Snapshot,
-    rows: Int64[np.ndarray, "m"],
-    views: Float[np.ndarray, "m v d"],
-    distance: float,
-) -> Pairs:
+def duplicate_pairs(snapshot: Snapshot, rows: Rows, views: Views, distance: float) -> Pairs:
     """Find the pairs of items of which the whole of one picture lies within a distance of a view of
     the other, and those of equal content, where the first is paired with all others."""
     count = len(views)
     near, far = close_pairs(
         views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count
     )
-    of_content = dict[str, int]()
+    first = dict[str, int]()  # row of each content
     equal = [
-        (other, row)
+        (row, first.setdefault(item.digest, row))
         for row, item in enumerate(snapshot.items)
-        if item.digest and (other := of_content.setdefault(item.digest, row)) != row
+        if item.digest
     ]
-    alike = np.sort(rows[near % count], axis=0)
-    ends = np.concatenate([np.array(equal, int).reshape(-1, 2).T, alike], axis=1)
-    distances = np.concatenate([np.zeros(len(equal)), far])
-    order = np.lexsort((distances, ends[1], ends[0]))
-    order = order[ends[0, order] != ends[1, order]]
-    _, nearest = np.unique(ends[:, order], axis=1, return_index=True)  # of each pair
-    order = order[nearest]
-    return ends[:, order], distances[order]
+    ends = np.concatenate([rows[near % count], np.array(equal, int).reshape(-1, 2).T], axis=1)
+    return distinct_pairs(ends, np.concatenate([far, np.zeros(len(equal))]))
 
 
 def duplicate_page(

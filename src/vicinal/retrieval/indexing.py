@@ -13,7 +13,7 @@ to the rounding of float32.
 
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from vicinal.data import own_description
 from vicinal.data.loader import load_all
@@ -39,7 +38,7 @@ from vicinal.retrieval.collection import (
     publish,
     writing,
 )
-from vicinal.retrieval.items import Place
+from vicinal.retrieval.items import Rows, Vectors
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
 from vicinal.retrieval.stores import absolute_address, open_store, write_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
@@ -47,7 +46,7 @@ from vicinal.run_directory import RunDirectory, model_fingerprint
 _NAMED = 10  # unreadable items that an error names
 _RECALL_QUERIES = 200  # on which an approximate engine is compared with exact search
 _RECALL_K = 10
-Batches = Iterator[tuple[list[int], np.ndarray]]  # places embedded, and their vectors
+Batches = Iterator[tuple[Rows, Vectors]]  # entries embedded, and their vectors
 
 
 @dataclass(frozen=True)
@@ -127,20 +126,28 @@ def index(
         vectors = VectorCache(path, model)
         if before and same_model:
             vectors.hold([item.digest for item in old], before.vectors)
+        made = len(vectors)
+        own = place_path(own_description(run))
+        named = {place.path: place for place in known}
         gone = {absolute_place(name) for name in remove}
-        for name in sorted(gone.difference(place.path for place in known)):
-            raise ConfigError(unknown("place of the collection", name, (it.path for it in known)))
+        for name in sorted(gone - named.keys()):
+            raise ConfigError(unknown("place of the collection", name, named))
         given = dict.fromkeys(map(absolute_place, paths), (split, images))
         if not given and (not known or split != "all"):
-            own = place_path(own_description(run))
-            kept = next((place.images for place in known if place.path == own), None)
-            given = {own: (split, images or kept)}
-        if not same_model or not (paths or gone):
-            given |= _others(run, given, [place for place in known if place.path not in gone])
+            given = {own: (split, images or (named[own].images if own in named else None))}
+        everything = not same_model or not (paths or gone)
+        for name in sorted(named.keys() - given.keys() - gone) if everything else ():
+            if name != own:
+                command = shlex.join(["vicinal", "index", str(run.path), *given, name])
+                raise ConfigError(
+                    f"the collection holds {name}, which is neither the run's own data nor named "
+                    f"here, and is not read. Name it: `{command}`; or take it out with --remove."
+                )
+            given[name] = named[name].split, named[name].images
         listings = [list_again(run, name, *how) for name, how in given.items()]
         for listing in listings:
             encoder.taking(listing.source, listing.place.path)
-        places = [place for place in known if place.path not in given and place.path not in gone]
+        places = [place for place in known if place.path not in given.keys() | gone]
         items = [
             replace(item, place=places.index(known[item.place]))
             for item in old
@@ -148,17 +155,13 @@ def index(
         ]
         next_id = about.get("next_id", 0)
         ids = {(known[item.place].path, item.path): item.id for item in old}
-        embedded = 0
         unreadable = list[str]()
-        embed = (
-            partial(embed_rows, encoder, workers=workers)
-            if ray is None
-            else partial(embed_rows_on_ray, run, workers=ray)
-        )
+        embed: Callable[..., Batches] = partial(embed_rows, encoder, workers=workers)
+        if ray is not None:
+            embed = partial(embed_rows_on_ray, run, workers=ray)
         for listing in listings:
             digests, unread = _digests(listing, console)
-            batches = partial(embed, listing, batch_size=batch_size)
-            embedded += _embed_missing(vectors, digests, batches, console)
+            _embed_missing(vectors, digests, partial(embed, listing, batch_size), console)
             for row, digest in digests.items():
                 entry = listing.entries[row]
                 if digest not in vectors:
@@ -199,29 +202,13 @@ def index(
         return Indexed(
             snapshot.generation,
             len(items),
-            embedded,
+            len(vectors) - made,
             added=len(now.keys() - was.keys()),
             replaced=sum(now[id] != was[id] for id in now.keys() & was.keys()),
             removed=len(was.keys() - now.keys()),
             unreadable=unreadable,
             recall=_recall(snapshot) or compact,
         )
-
-
-def _others(
-    run: RunDirectory, given: Collection[str], places: Sequence[Place]
-) -> dict[str, tuple[str, str | None]]:
-    """Return how the places of the collection that were not named are listed again."""
-    others = [place for place in places if place.path not in given]
-    own = place_path(own_description(run))
-    for place in others:
-        if place.path != own:
-            command = shlex.join(["vicinal", "index", str(run.path), *given, place.path])
-            raise ConfigError(
-                f"the collection holds {place.path}, which is neither the run's own data nor named "
-                f"here, and is not read. Name it: `{command}`; or take it out with --remove."
-            )
-    return {place.path: (place.split, place.images) for place in others}
 
 
 def _digests(listing: Listing, console: Any) -> tuple[dict[int, str], list[str]]:
@@ -241,20 +228,18 @@ def _digests(listing: Listing, console: Any) -> tuple[dict[int, str], list[str]]
 def _embed_missing(
     vectors: "VectorCache",
     digests: Mapping[int, str],
-    batches: Callable[[np.ndarray], Batches],
+    batches: Callable[[Rows], Batches],
     console: Any,
-) -> int:
-    """Make the vectors that are missing, each batch into the cache at once; return how many."""
-    row_of = {digest: row for row, digest in digests.items()}
-    wanted = [digest for digest in row_of if digest not in vectors]
-    done = len(row_of) - len(wanted)
-    made = 0
-    with console.following(len(row_of), done, "embedding") as follower:
-        for kept, found in batches(np.array([row_of[it] for it in wanted])) if wanted else ():
-            vectors.append([wanted[place] for place in kept], found)
-            made += len(kept)
-            follower.advance(done + made)
-    return made
+) -> None:
+    """Make the vectors that are missing, each batch into the cache at once."""
+    total = len(set(digests.values()))
+    wanted = {digest: row for row, digest in digests.items() if digest not in vectors}
+    done = total - len(wanted)
+    with console.following(total, done, "embedding") as follower:
+        for rows, found in batches(np.array([*wanted.values()])) if wanted else ():
+            vectors.append([digests[row] for row in rows.tolist()], found)
+            done += len(rows)
+            follower.advance(done)
 
 
 def _recall(snapshot: Snapshot) -> float | None:
@@ -267,8 +252,7 @@ def _recall(snapshot: Snapshot) -> float | None:
     queries = np.array(snapshot.vectors[rows])
     others = [snapshot.items[row].id for row in rows]
     exact = snapshot.search(queries, _RECALL_K, exclude=others)
-    store = open_store(kept["address"], kept)
-    with closing(store):
+    with closing(open_store(kept["address"], kept)) as store:
         found = store.search(queries, _RECALL_K, where={}, exclude=others)
     hits = sum(
         len({id for id, _ in near} & {match.item.id for match in true})
@@ -302,11 +286,11 @@ class VectorCache(dict[str, np.ndarray]):
         entries = read_array(file, mapped=True)
         self.hold(entries["digest"].tolist(), entries["vector"])
 
-    def hold(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
+    def hold(self, digests: Sequence[str], vectors: Vectors) -> None:
         """Know these, too, which are kept elsewhere."""
         self.update(zip(digests, np.asarray(vectors), strict=True))
 
-    def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
+    def append(self, digests: Sequence[str], vectors: Vectors) -> None:
         """Keep these; when it returns, they survive a power cut."""
         columns = [("digest", "U64"), ("vector", "<f4", vectors.shape[1:])]
         entries = np.array([*zip(digests, vectors, strict=True)], columns)
@@ -316,45 +300,41 @@ class VectorCache(dict[str, np.ndarray]):
 
 
 def embed_rows(
-    encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
+    encoder: Encoder, listing: Listing, batch_size: int, rows: Rows, *, workers: int = 0
 ) -> Batches:
-    """Embed some entries of a listing; for each batch the places among ``rows`` that could be read,
-    and their vectors."""
+    """Embed some entries of a listing; for each batch those that could be read, and their
+    vectors."""
     encoder = encoder.taking(listing.source, listing.place.path)
-    records = listing.records(rows)
-    for batch in load_all(
-        records, encoder.preprocessing, batch_size, workers, True, encoder.device
-    ):
+    how = encoder.preprocessing, batch_size, workers, True, encoder.device
+    for batch in load_all(listing.records(rows), *how):
         vectors, kept, _ = encoder.forward([batch])
         if vectors is not None:
-            yield kept, vectors.numpy()
+            yield rows[kept], vectors.numpy()
 
 
 def embed_rows_on_ray(
-    run: RunDirectory, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
+    run: RunDirectory, listing: Listing, batch_size: int, rows: Rows, *, workers: int
 ) -> Batches:
     """Embed as ``embed_rows`` does, by ``workers`` workers of the cluster at ``RAY_ADDRESS``, or of
     this machine."""
     # A block for each batch, or one worker would get all; made here, for tasks that make them
     # would wait for a processor while the workers hold every one.
-    blocks = np.split(np.arange(len(rows)), range(batch_size, len(rows), batch_size))
-    settings = run.path.absolute(), listing, rows
+    blocks = np.split(rows, range(batch_size, len(rows), batch_size))
+    settings = run.path.absolute(), listing
     for batch in on_ray(_Worker, settings, blocks, batch_size, workers):
-        yield batch["place"].tolist(), np.stack(batch["vector"])
+        yield batch["row"], np.stack(batch["vector"])
 
 
 class _Worker:
     """One process of the cluster, with the model in memory."""
 
-    def __init__(self, run: Path, listing: Listing, rows: np.ndarray) -> None:
+    def __init__(self, run: Path, listing: Listing) -> None:
         self._encoder = Encoder.load(RunDirectory.open(run), pick_device("auto")).stream("gallery")
         self._listing = listing
-        self._rows = rows
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        asked = batch["data"]
-        rows = self._rows[asked]
-        made = embed_rows(self._encoder, self._listing, rows, batch_size=len(rows), workers=0)
+        rows = batch["data"]
         nothing = np.empty((0, self._encoder.embedder.embedding_dim), np.float32)
-        kept, vectors = next(made, ([], nothing))
-        return {"place": asked[np.array(kept, int)], "vector": vectors}
+        made = embed_rows(self._encoder, self._listing, len(rows), rows)
+        kept, vectors = next(made, (rows[:0], nothing))
+        return {"row": kept, "vector": vectors}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vicinal.arguments import describe
 from vicinal.errors import DataError, VicinalError
@@ -22,9 +22,11 @@ from vicinal.files import followed
 from vicinal.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from vicinal.data import Dataset, Table
+    from vicinal.data import Table
 
-Queries = Float[np.ndarray, "q d"]
+Vectors = Float[np.ndarray, "n d"]
+Vector = Float[np.ndarray, "d"]
+Rows = Int[np.ndarray, "m"]  # places of items in a snapshot
 Where = Mapping[str, str]  # attributes that what is found must have
 
 
@@ -105,12 +107,6 @@ class Item:
 # -- whose pictures may be read -------------------------------------------------------------------
 
 
-def settings_of(data: "Dataset") -> dict[str, str]:
-    """Return the settings of a data set that are texts."""
-    described = describe(data)
-    return {name: value for name, value in described.items() if isinstance(value, str)}
-
-
 def own_folders(run: RunDirectory) -> list[Path]:
     """Return the files and folders of a run's own data, whose pictures its collections may show."""
     from vicinal.data import Table, own_description
@@ -120,7 +116,7 @@ def own_folders(run: RunDirectory) -> list[Path]:
         data = own_description(run)
     except (KeyError, VicinalError):  # given in Python, so there are none
         return []
-    named = [settings_of(data).get(name) for name in ("path", "images")]
+    named = [describe(data).get(name) for name in ("path", "images")]
     if isinstance(data, Table) and expanded(data.path).is_file():
         named.append(folder_of_pictures(data))
     return [expanded(path) for path in named if path is not None]

@@ -34,7 +34,7 @@ from vicinal.data.shards import ShardImages
 from vicinal.data.table import box_columns, column_names, picture_paths, read_columns
 from vicinal.errors import DataError
 from vicinal.files import file_hash, parted
-from vicinal.retrieval.items import Item, Place, folder_of_pictures, settings_of
+from vicinal.retrieval.items import Item, Place, folder_of_pictures
 from vicinal.run_directory import RunDirectory
 
 
@@ -101,7 +101,7 @@ def absolute_place(path: str) -> str:
 def place_path(data: Dataset) -> str:
     """Return the name by which the place of a data set is known: absolute, or the word of an
     embedded one."""
-    path = settings_of(data).get("path")
+    path = describe(data).get("path")
     return type(data).__name__.lower() if path is None else str(expanded(path).resolve())
 
 
@@ -109,18 +109,16 @@ def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> 
     """List a place as it is now; the run's own data with the settings and the held-out classes of
     its training."""
     own = own_description(run)
-    other = open_like(path, run) if path != place_path(own) else own
-    if other is own:
-        if isinstance(own, Table):
-            images = images or folder_of_pictures(own)
-            if split == "all":
-                return _list_table(own, split, images)
-        # of a whole folder or table all files count, with or without a class
-        if not (isinstance(own, Folder) and split == "all"):
-            # Of a part, the very classes held out; of all, what is there now.
-            data, records = (own, own.load()) if split == "all" else own_data(run)
-            return list_data_set(data, split=split, images=images, records=records)
-    return list_place(path, split=split, images=images, data=other)
+    if path != place_path(own):
+        return list_place(path, split=split, images=images, data=open_like(path, run))
+    if isinstance(own, Table):
+        images = images or folder_of_pictures(own)
+    # of a whole folder or table all files count, with or without a class
+    if split == "all" and isinstance(own, Folder | Table):
+        return list_place(path, images=images, data=own)
+    # Of a part, the very classes held out; of all, what is there now.
+    records = own.load() if split == "all" else own_data(run)[1]
+    return list_data_set(own, split=split, images=images, records=records)
 
 
 # -- what they hold -------------------------------------------------------------------------------
@@ -147,7 +145,7 @@ def list_place(
     if isinstance(data, Arrays) and split == "all":
         if {"label", "labels"}.isdisjoint(column_names(found)):
             source = data.unlabeled()
-            root = None if images is None else str(existing(images).resolve())
+            root = images and str(existing(images).resolve())
             items = [Item(0, name, None) for name in source.names]
             return Listing(Place(str(found.resolve()), root), items, source)
         data = replace(data, test=1.0)  # nothing is split, so one class is enough

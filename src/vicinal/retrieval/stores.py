@@ -8,7 +8,7 @@ generation, so that a reader of one sees it unchanged while the next is written 
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from hashlib import sha256
@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from vicinal.errors import ConfigError, RunError, package
-from vicinal.retrieval.items import Item, Queries, Where
+from vicinal.retrieval.items import Item, Vector, Vectors, Where
 
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
 # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
@@ -48,7 +47,18 @@ class MilvusStore:
     def __init__(self, address: str, table: str, index: str = "FLAT") -> None:
         self.table = table
         self.index = index
-        self.client = _connected(address)
+        pymilvus = package("pymilvus", "milvus")
+        advice = "Start it, or check the address"
+        try:
+            if not is_url(address):
+                advice = (
+                    "Only one process at a time can have it open; stop the other, or serve it "
+                    "(`milvus-lite server`) and name its URL instead"
+                )
+                Path(address).parent.mkdir(parents=True, exist_ok=True)
+            self.client = pymilvus.MilvusClient(address, token=os.environ.get(TOKEN, ""))
+        except (pymilvus.MilvusException, OSError) as error:
+            raise RunError(f"no Milvus can be opened at {address}: {error}. {advice}.") from error
 
     def close(self) -> None:
         self.client.close()
@@ -66,9 +76,7 @@ class MilvusStore:
         self.client.load_collection(self.table)
         return self.client
 
-    def write(
-        self, items: Iterable[Item], vectors: Iterable[Float[np.ndarray, "d"]], dim: int
-    ) -> None:
+    def write(self, items: Iterable[Item], vectors: Iterable[Vector], dim: int) -> None:
         """Make the table anew; it is there, whole and on disk, when this returns."""
         from pymilvus import DataType
 
@@ -88,16 +96,12 @@ class MilvusStore:
         self.client.create_collection(
             self.table, schema=schema, index_params=indexes, consistency_level="Strong"
         )
-        rows = (
-            {"id": item.id, "attributes": item.attributes, "vector": vector.tolist()}
-            for item, vector in zip(items, vectors, strict=True)
-        )
-        while some := list(islice(rows, _BATCH)):
+        for some in _rows(items, vectors, _BATCH, dict):
             self.client.insert(self.table, some)
         self.client.flush(self.table)  # unflushed rows are searched one by one
 
     def search(
-        self, queries: Queries, k: int, *, where: Where, exclude: Collection[int] = ()
+        self, queries: Vectors, k: int, *, where: Where, exclude: Collection[int] = ()
     ) -> Found:
         """Find ids and distances of the nearest, to the float32 precision of the engine and the
         recall of its index; equal distances by the lower id."""
@@ -126,9 +130,8 @@ class LanceStore:
     def __init__(self, address: str, table: str, index: str = "FLAT") -> None:
         self.table = table
         self.index = index
-        self._lance = package("lancedb", "lance")
         try:
-            self._database = self._lance.connect(address)
+            self._database = package("lancedb", "lance").connect(address)
         except (OSError, RuntimeError, ValueError) as error:
             raise RunError(
                 f"the LanceDB store {address} cannot be opened: {error}. Check address and rights."
@@ -148,39 +151,23 @@ class LanceStore:
     def _opened(self) -> Any:
         return self._database.open_table(self.table)
 
-    def write(
-        self, items: Iterable[Item], vectors: Iterable[Float[np.ndarray, "d"]], dim: int
-    ) -> None:
+    def write(self, items: Iterable[Item], vectors: Iterable[Vector], dim: int) -> None:
         """Make the table anew, with its indexes."""
         import pyarrow as pa
         from lancedb.index import IvfSq, LabelList
 
-        schema = pa.schema(
-            {
-                "id": pa.int64(),
-                "attributes": pa.list_(pa.string()),
-                "vector": pa.list_(pa.float32(), dim),
-            }
-        )
-        pairs = zip(items, vectors, strict=True)
-
-        def batches() -> Iterator[Any]:
-            while some := list(islice(pairs, _LANCE_BATCH)):
-                numbers = np.stack([vector for _, vector in some]).astype(np.float32)
-                columns = [
-                    pa.array([item.id for item, _ in some]),
-                    pa.array([_pairs(item.attributes) for item, _ in some]),
-                    pa.FixedSizeListArray.from_arrays(numbers.reshape(-1), dim),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-        table = self._database.create_table(self.table, batches(), schema=schema, mode="overwrite")
+        texts = pa.list_(pa.string())
+        columns = {"id": pa.int64(), "attributes": texts, "vector": pa.list_(pa.float32(), dim)}
+        schema = pa.schema(columns)
+        rows = _rows(items, vectors, _LANCE_BATCH, _pairs)
+        batches = (pa.RecordBatch.from_pylist(some, schema) for some in rows)
+        table = self._database.create_table(self.table, batches, schema=schema, mode="overwrite")
         if self.index != "FLAT":
             table.create_index("vector", config=IvfSq(distance_type="l2"))
             table.create_index("attributes", config=LabelList())
 
     def search(
-        self, queries: Queries, k: int, *, where: Where, exclude: Collection[int] = ()
+        self, queries: Vectors, k: int, *, where: Where, exclude: Collection[int] = ()
     ) -> Found:
         """Find as `MilvusStore.search` does."""
         parts = [f"id NOT IN ({', '.join(map(str, sorted(exclude)))})"] if exclude else []
@@ -207,6 +194,21 @@ def _ordered(found: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(id, distance) for distance, id in by_distance]
 
 
+def _rows(
+    items: Iterable[Item],
+    vectors: Iterable[Vector],
+    most: int,
+    attributes: Callable[[Where], object],
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows of a table, so many at a time."""
+    rows = (
+        {"id": item.id, "attributes": attributes(item.attributes), "vector": np.float32(vector)}
+        for item, vector in zip(items, vectors, strict=True)
+    )
+    while some := list(islice(rows, most)):
+        yield some
+
+
 def _pairs(attributes: Where) -> list[str]:
     return [json.dumps(pair, ensure_ascii=False) for pair in attributes.items()]
 
@@ -224,25 +226,6 @@ def _filter(where: Where, exclude: Collection[int]) -> str:
 def is_url(address: str) -> bool:
     """Return whether an address is a server's; otherwise it is a folder of the embedded engine."""
     return "://" in address or address.startswith("unix:")
-
-
-def _connected(address: str) -> Any:
-    pymilvus = package("pymilvus", "milvus")
-    try:
-        if is_url(address):
-            return pymilvus.MilvusClient(address, token=os.environ.get(TOKEN, ""))
-        Path(address).parent.mkdir(parents=True, exist_ok=True)
-        return pymilvus.MilvusClient(address)
-    except (pymilvus.MilvusException, OSError) as error:
-        if is_url(address):
-            raise RunError(
-                f"no Milvus answers at {address}: {error}. Start it, or check the address."
-            ) from error
-        raise RunError(
-            f"the embedded Milvus store {address} cannot be opened: {error}. Only one process at a "
-            "time can have it open; stop the other, or serve it (`milvus-lite server`) and name "
-            "its URL instead."
-        ) from error
 
 
 # -- a collection's own table ---------------------------------------------------------------------
@@ -284,7 +267,7 @@ def write_store(
     collection: Path,
     number: int,
     items: Sequence[Item],
-    vectors: Iterable[Float[np.ndarray, "d"]],
+    vectors: Iterable[Vector],
     dim: int,
 ) -> dict[str, Any]:
     """Write the generation of a number, which is published next; return what ``about.json`` keeps
