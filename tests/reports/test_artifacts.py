@@ -83,17 +83,11 @@ def test_a_damaged_sheet_is_rejected_with_the_remedy(run, kept):
 
 
 def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
-    sought = {
-        "query": np.array([5]),
-        "neighbors": np.array([[6]]),
-        "distances": np.array([[0.25]]),
-        "untrained_neighbors": np.array([[6]]),
-    }
-    run.write_arrays("retrieval", **sought)
+    one = {name: np.array([[6]]) for name in ("neighbors", "distances", "untrained_neighbors")}
+    run.write_arrays("retrieval", query=np.array([5]), **one)
     assert read_artifacts(run).gallery_thumbnails == read_artifacts(run).thumbnails
     records = [
-        {"id": id, "name": f"{id}.png", "class": "A", "tile": tile}
-        for tile, id in enumerate((6, 5))
+        {"id": id, "name": "x.png", "class": "A", "tile": tile} for tile, id in enumerate((6, 5))
     ]
     run.write_document("retrieval_records", {"tile": 16, "columns": 2, "records": records})
     Image.new("RGB", (32, 16)).save(run.retrieval_thumbnails_path)

@@ -54,31 +54,18 @@ def test_each_group_is_one_chart_and_the_losses_come_first():
         "zero_share/real",
     )
     lines = [{"kind": "step", "step": s, "epoch": 0, **dict.fromkeys(names, 0.5)} for s in range(3)]
-    lines.append(
-        {
-            "kind": "evaluation",
-            "step": 2,
-            "epoch": 0,
-            "split": "validation",
-            "metrics": {"recall@1": 0.5},
-        }
-    )
-    found, _ = read_progress(lines)
-    shown = [(chart["title"], [line["name"] for line in chart["lines"]]) for chart in found]
-    assert shown == [
-        ("Loss", ["loss", "metric_loss"]),
-        ("Validation metrics", ["Recall@1"]),
-        ("Share of active tuples", ["active"]),
-        ("Hardness", ["pull", "push"]),
-        ("Learning rate", ["learning_rate"]),
-        ("Zero share", ["real"]),
+    evaluation = {"kind": "evaluation", "step": 2, "split": "validation"}
+    found, _ = read_progress([*lines, {**evaluation, "metrics": {"recall@1": 0.5}}])
+    shown = [
+        (chart["title"], chart["unit"], *(line["name"] for line in chart["lines"]))
+        for chart in found
     ]
-    assert [chart["unit"] for chart in found] == [
-        "number",
-        "share",
-        "share",
-        "number",
-        "number",
-        "share",
+    assert shown == [
+        ("Loss", "number", "loss", "metric_loss"),
+        ("Validation metrics", "share", "Recall@1"),
+        ("Share of active tuples", "share", "active"),
+        ("Hardness", "number", "pull", "push"),
+        ("Learning rate", "number", "learning_rate"),
+        ("Zero share", "share", "real"),
     ]
     assert len({chart["key"] for chart in found}) == len(found)

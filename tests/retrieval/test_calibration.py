@@ -1,7 +1,6 @@
 """The threshold for `no match`: counted pairs, on the safe side, from classes that training never
 saw."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -20,18 +19,16 @@ from vicinal.retrieval.calibration import (
 @pytest.fixture
 def points(rng):
     labels = torch.arange(60) % 6
-    return torch.nn.functional.normalize(
-        torch.randn(60, 4, generator=rng) + 0.5 * labels[:, None], dim=1
-    ), labels
+    rows = torch.randn(60, 4, generator=rng) + 0.5 * labels[:, None]
+    return torch.nn.functional.normalize(rows, dim=1), labels
 
 
 def pairs(vectors, labels):
-    """Distances of all pairs of different and of equal classes, one at a time."""
-    found = {False: [], True: []}
-    for left, right in itertools.combinations(range(len(vectors)), 2):
-        distance = float((vectors[left].double() - vectors[right].double()).norm())
-        found[bool(labels[left] == labels[right])].append(distance)
-    return np.array(found[False]), np.array(found[True])
+    """Distances of all pairs of different and of equal classes."""
+    one, other = torch.combinations(torch.arange(len(labels))).T
+    far = (vectors[one].double() - vectors[other].double()).norm(dim=1).numpy()
+    same = (labels[one] == labels[other]).numpy()
+    return far[~same], far[same]
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.01, 0.1, 0.5])
@@ -82,8 +79,6 @@ def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(poin
     found = counts.threshold(1e-9)
     strictest = counts.threshold(1 / 1500)
     assert found.distance == strictest.distance and found.false_match == strictest.false_match
-    assert (
-        "1,500 pairs support no rate below 1/1500 = 0.00067, which was used instead of 1e-09"
-        in found.words
-    )
+    words = "1,500 pairs support no rate below 1/1500 = 0.00067, which was used instead of 1e-09"
+    assert words in found.words
     assert "support" not in strictest.words

@@ -28,16 +28,11 @@ def bunches(classes=4, each=20, dim=6, seed=0, apart=6.0):
 def without_the_row(vectors, labels, row, ridge):
     """Mahalanobis distances to class means from all rows but one, written out."""
     rest = np.delete(np.arange(len(labels)), row)
-    means = np.stack(
-        [vectors[rest[labels[rest] == c]].mean(axis=0) for c in range(labels.max() + 1)]
-    )
-    scatter = sum(
-        np.outer(vectors[i] - means[labels[i]], vectors[i] - means[labels[i]]) for i in rest
-    )
-    inverse = np.linalg.inv(scatter + ridge * np.eye(vectors.shape[1]))
-    return [
-        -len(labels) / 2 * (vectors[row] - mean) @ inverse @ (vectors[row] - mean) for mean in means
-    ]
+    means = np.stack([vectors[rest[labels[rest] == c]].mean(axis=0) for c in range(3)])
+    apart = vectors[rest] - means[labels[rest]]
+    inverse = np.linalg.inv(apart.T @ apart + ridge * np.eye(4))
+    away = vectors[row] - means
+    return -len(labels) / 2 * np.einsum("cd,de,ce->c", away, inverse, away)
 
 
 def test_discriminants_leave_the_row_out():
@@ -70,9 +65,8 @@ def test_planted_errors_come_first_with_their_right_label_and_are_counted():
     verdicts = judge_labels(vectors, noisy)
     assert set(np.argsort(-verdicts.wrong)[: len(wrong)]) == set(wrong)
     assert (verdicts.suggested[wrong] == labels[wrong]).all()
-    assert verdicts.noise == pytest.approx(0.1, abs=0.01) and verdicts.wrong.sum() == pytest.approx(
-        20, abs=1
-    )
+    assert verdicts.noise == pytest.approx(0.1, abs=0.01)
+    assert verdicts.wrong.sum() == pytest.approx(20, abs=1)
 
 
 def test_a_clean_set_has_no_errors_and_probabilities_are_numbers():

@@ -1,8 +1,6 @@
 """A snapshot never changes; the pointer alone says which is the newest; pictures are read below
 their place."""
 
-import json
-import shutil
 import sys
 import threading
 from pathlib import Path
@@ -48,12 +46,8 @@ def snapshot(collection):
 
 
 def test_what_was_written_is_read_and_cannot_be_written(snapshot, vectors):
-    assert (snapshot.generation, snapshot.dim, snapshot.metric, len(snapshot)) == (
-        1,
-        4,
-        "euclidean",
-        20,
-    )
+    shape = snapshot.generation, snapshot.dim, snapshot.metric, len(snapshot)
+    assert shape == (1, 4, "euclidean", 20)
     assert np.array_equal(snapshot.vectors, vectors)
     assert np.array_equal(snapshot.vector(6), vectors[3])
     assert snapshot.item(6).path == "3.png" and snapshot.labels() == {"a": 10, "b": 10}
@@ -148,15 +142,6 @@ def test_errors_say_what_to_do(snapshot, tmp_path):
         snapshot.search(query, 0)
     with pytest.raises(DataError, match="did you mean 'side'"):
         snapshot.search(query, 1, where={"sides": "left"})
-
-
-def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):
-    shutil.rmtree(tmp_path / "generation-00000001")
-    with pytest.raises(FileNotFoundError, match="generation-00000001"):
-        collection.snapshot()
-    (tmp_path / "current.json").write_text(json.dumps({"format": 9}))
-    with pytest.raises(RunError, match="format 2"):
-        collection.latest_generation()
 
 
 def test_a_picture_is_read_below_its_place_only(collect, draw, tmp_path):

@@ -1,5 +1,7 @@
 """Near duplicates are the connected groups of near pairs."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -43,13 +45,8 @@ def rows():
 def by_hand(rows, limit):
     """Each pair by itself, in float64."""
     exact = rows.astype(np.float64)
-    found = []
-    for left in range(len(rows)):
-        for right in range(left + 1, len(rows)):
-            distance = np.linalg.norm(exact[left] - exact[right])
-            if distance <= limit:
-                found.append((left, right, distance))
-    return found
+    far = np.linalg.norm(exact[:, None] - exact, axis=2)
+    return [(*pair, far[pair]) for pair in combinations(range(len(rows)), 2) if far[pair] <= limit]
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.3, 0.9])

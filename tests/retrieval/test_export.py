@@ -66,11 +66,10 @@ def embedded_elsewhere(folder, paths):
 @pytest.fixture
 def photos(tmp_path):
     rng = np.random.default_rng(0)
-    paths = [tmp_path / f"{place}.png" for place in range(3)]
+    paths = [tmp_path / name for name in ("wren.png", "robin.png")]
     for place, path in enumerate(paths):
-        Image.fromarray(rng.integers(0, 256, (70 + place, 90 - 9 * place, 3), dtype=np.uint8)).save(
-            path
-        )
+        pixels = rng.integers(0, 256, (70 + place, 90 - 9 * place, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
     return paths
 
 
@@ -81,13 +80,8 @@ def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, ca
     run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
     exported = export_run(run)
     assert exported.difference is not None and exported.difference <= 1e-5
-    assert [path.name for path in exported.files] == [
-        "model.safetensors",
-        "config.json",
-        "model.onnx",
-        "README.md",
-        "preprocessing.json",
-    ]
+    names = "model.safetensors config.json model.onnx README.md preprocessing.json"
+    assert [path.name for path in exported.files] == names.split()
     assert capsys.readouterr() == ("", "")  # the exporter talks unless it is told not to
     rows = vicinal.load(run.path).embed(photos)
     assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
@@ -167,17 +161,14 @@ def test_weights_alone_need_no_package_and_leave_no_older_onnx(features_run, mon
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     exported = export_run(features_run, onnx=False)
     assert exported.difference is None and not (folder / "model.onnx").exists()
-    assert set(json.loads((folder / "preprocessing.json").read_text())["files"]) == {
-        "model.safetensors",
-        "config.json",
-        "README.md",
-    }
+    kept = json.loads((folder / "preprocessing.json").read_text())["files"]
+    assert {*kept} == {"model.safetensors", "config.json", "README.md"}
 
 
 def test_of_two_streams_one_is_exported(tmp_path):
-    query = Embedder(Identity(8), 4)
     gallery = Embedder(Identity(8), 4)
-    run = made(tmp_path / "run", TwoStreamEmbedder(query, gallery), FeatureTransform())
+    two = TwoStreamEmbedder(Embedder(Identity(8), 4), gallery)
+    run = made(tmp_path / "run", two, FeatureTransform())
     export_run(run, onnx=False, role="gallery")
     folder = run.path / "export" / "gallery"
     torch.testing.assert_close(load_file(folder / "model.safetensors"), dict(gallery.state_dict()))
@@ -217,10 +208,7 @@ def test_a_killed_export_is_not_taken_for_whole_and_goes_on(features_run, tmp_pa
 
 
 def test_nothing_is_written_where_onnx_is_rejected(features_run, monkeypatch):
-    def reject(*arguments, **settings):
-        raise ConfigError("they differ")
-
-    monkeypatch.setattr(exporting, "to_onnx", reject)
+    monkeypatch.setattr(exporting, "TOLERANCE", -1)
     with pytest.raises(ConfigError, match="they differ"):
         export_run(features_run)
     assert not (features_run.path / "export").exists()
@@ -245,10 +233,7 @@ def finished(tmp_path):
     """A run on images with results, notes that name a path, and settings that hold one."""
     transform = ImageTransform(size=16, resize=20, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
     run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
-    slots = {
-        "model": {"name": "small", "dim": 6, "weights": "/home/me/start.safetensors"},
-        "loss": {"name": "triplet"},
-    }
+    slots = {"model": {"name": "small", "dim": 6, "weights": "/home/me/x"}, "loss": "triplet"}
     data = {
         "name": 'birds: "mine"',
         "counts": {"train": {"records": 40, "classes": 4}},
@@ -257,10 +242,8 @@ def finished(tmp_path):
     config = {"preset": "images", "title": "triplet on birds", "slots": slots}
     began = [{"source": "start.safetensors", "license": "unknown"}]
     run.write_info(run.info | {"config": config, "data": data, "pretrained": began})
-    rows = [
-        {"name": name, "metrics": {"recall@1": value, "map@r": value / 2}}
-        for name, value in (("untrained", 0.25), ("trained", 0.875))
-    ]
+    scores = {"untrained": 0.25, "trained": 0.875}
+    rows = [{"name": name, "metrics": {"recall@1": value}} for name, value in scores.items()]
     selected = {"step": 7, "by": "validation recall@1", "value": 0.9}
     found = {"split": "test", "records": 30, "classes": 3, "skipped": 0, "notes": []}
     run.write_results(found | {"rows": rows, "selected": selected})
@@ -276,19 +259,11 @@ def test_the_card_has_what_was_measured_and_nothing_of_the_machine(finished, tmp
     assert front["pipeline_tag"] == "image-feature-extraction" and "onnx" not in front["tags"]
     (result,) = front["model-index"][0]["results"]
     assert result["dataset"] == {"name": 'birds: "mine"', "type": 'birds: "mine"', "split": "test"}
-    assert {each["type"]: each["value"] for each in result["metrics"]} == {
-        "recall@1": 0.875,
-        "map@r": 0.4375,
-    }
+    assert result["metrics"] == [{"type": "recall@1", "value": 0.875}]
     assert "| Recall@1 | 25.0 | 87.5 | +62.5 |" in text and "| train | 40 | 4 |" in text
-    assert (
-        "| loss | `triplet` |" in text
-        and "| model | `small dim=6` |" in text
-        and "step 7, by validation" in text
-    )
-    assert (
-        "published under `cc-by-4.0`" in text and "`start.safetensors`, license `unknown`." in text
-    )
+    assert "| loss | `triplet` |" in text and "| model | `small dim=6` |" in text
+    assert "step 7, by validation" in text and "published under `cc-by-4.0`" in text
+    assert "`start.safetensors`, license `unknown`." in text
     assert "1 picture left out" in text and "/home/me" not in text and "Users" not in text
 
 
@@ -319,42 +294,26 @@ def test_an_exported_folder_embeds_bit_for_bit_like_its_run(
 def test_an_export_that_is_not_whole_is_rejected(name, features_run, tmp_path):
     folder = tmp_path / "hub"
     export_run(features_run, folder, onnx=False)
-    (folder / name).unlink()
-    with pytest.raises(
-        RunError,
-        match="not the file that `vicinal export` wrote" if name != "config.json" else "run",
-    ):
-        vicinal.load(folder)
-    shutil.rmtree(folder)
-    export_run(features_run, folder, onnx=False)
-    damaged = bytearray((folder / name).read_bytes())
-    damaged[-20] ^= 1
-    (folder / name).write_bytes(damaged)
     if name != "preprocessing.json":  # which names the others
+        with (folder / name).open("ab") as file:
+            file.write(b" ")
         with pytest.raises(RunError, match=rf"hub/{name} is not the file"):
             vicinal.load(folder)
+    (folder / name).unlink()
+    with pytest.raises(RunError):
+        vicinal.load(folder)
 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
 
 
-@pytest.fixture
-def beside(tmp_path, monkeypatch):
+@pytest.mark.slow(5)
+def test_the_python_in_the_document_runs(tmp_path, photos, monkeypatch, capsys):
     transform = ImageTransform(size=16, resize=18, mean=(0.4, 0.5, 0.6), std=(0.2,))
     run = drawn_run(tmp_path / "runs" / "birds", Embedder(SmallConvNet(3, (4,)), 8), transform)
-    (tmp_path / "photos").mkdir()
-    rng = np.random.default_rng(0)
-    for name in ("wren", "robin"):
-        pixels = rng.integers(0, 256, (30, 41, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "photos" / f"{name}.png")
+    (tmp_path / "photos").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
-    return run
-
-
-@pytest.mark.slow(5)
-def test_the_python_in_the_document_runs(beside, capsys):
-    pytest.importorskip("onnxruntime")
-    export_run(beside)
+    export_run(run)
     in_python, in_scikit_learn, exported, elsewhere = re.findall(
         r"```python\n(.*?)```", DOCUMENT.read_text(), re.S
     )

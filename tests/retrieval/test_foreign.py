@@ -74,9 +74,8 @@ def test_pictures_are_read_below_named_folders_only(root, tmp_path, draw):
     assert snapshot.unnamed == [str(tmp_path / root)]
     with pytest.raises(DataError, match=r"neither the run's own data nor named here.*--images"):
         snapshot.image(0)
-    assert published(tmp_path, Place("x", str(tmp_path / "folder")), "1.png", named).image(
-        0
-    ).size == (24, 20)
+    place = Place("x", str(tmp_path / "folder"))
+    assert published(tmp_path, place, "1.png", named).image(0).size == (24, 20)
 
 
 def test_a_data_set_elsewhere_is_not_opened(tmp_path):
@@ -127,6 +126,7 @@ DAMAGE = [
     ("current.json", cut),
     ("current.json", pipe),
     ("current.json", text('{"format": 2, "generation": "../.."}')),
+    ("current.json", text('{"format": 9, "generation": 1}')),
     ("about.json", cut),
     ("about.json", text("{}")),
     ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": ["/"]}')),

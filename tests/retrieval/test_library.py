@@ -37,8 +37,7 @@ def test_several_are_asked_for_by_their_mean_on_the_sphere(snapshot, model, phot
 
 
 def test_a_label_is_the_mean_of_its_items(snapshot):
-    rows = [row for row, item in enumerate(snapshot.items) if item.label == "c"]
-    mean = snapshot.vectors[rows].mean(axis=0)
+    mean = snapshot.vectors[snapshot.rows({"label": "c"})].mean(axis=0)
     query = query_vector(snapshot, None, labels=["c"])
     assert np.allclose(query, mean / np.linalg.norm(mean), atol=1e-6)
 

@@ -39,11 +39,10 @@ def features(tmp_path):
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Five images as files (of two classes), as arrays and as PIL images."""
+    """Five images as files and as arrays."""
     arrays = np.random.default_rng(0).integers(0, 256, (5, 24, 30, 3), dtype=np.uint8)
-    paths = [tmp_path / "pictures" / "ab"[place % 2] / f"{place}.png" for place in range(5)]
+    paths = [tmp_path / f"{place}.png" for place in range(5)]
     for path, pixels in zip(paths, arrays, strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(path)
     return paths, arrays
 
@@ -52,15 +51,15 @@ def test_paths_pictures_and_arrays_give_the_same_rows(color, pictures):
     paths, arrays = pictures
     rows = color.embed(paths)
     assert rows.shape == (5, 6) and rows.dtype == np.float32
+    named = np.array([*map(str, paths)])
     for same in (
-        map(str, paths),
-        np.array([str(p) for p in paths]),
+        named,
         arrays,
         list(arrays),
         torch.from_numpy(arrays),
+        map(Image.fromarray, arrays),
     ):
         assert_array_equal(color.embed(same), rows)
-    assert_array_equal(color.embed(Image.fromarray(pixels) for pixels in arrays), rows)
     for one in (paths[0], str(paths[0]), arrays[0], Image.fromarray(arrays[0]), [arrays[0]]):
         assert_allclose(color.embed(one), rows[:1], atol=1e-6)
     assert_allclose(color.embed(paths, batch_size=2), rows, atol=1e-6)
@@ -83,25 +82,18 @@ def test_gray_models_take_stacks_of_gray_images(gray):
     rows = gray.embed(list(stack))
     assert_array_equal(gray.embed(stack), rows)
     assert_array_equal(gray.embed(stack[..., None]), rows)
-    assert gray.embed(stack[0]).shape == (1, 6) and gray.embed(
-        np.zeros((20, 20, 3), np.uint8)
-    ).shape == (1, 6)
+    for one in (stack[0], np.zeros((20, 20, 3), np.uint8)):
+        assert gray.embed(one).shape == (1, 6)
 
 
 def test_features_come_as_arrays_lists_or_tensors(features):
     rows = np.random.default_rng(0).normal(size=(5, 8))
     vectors = features.embed(rows)
     assert vectors.shape == (5, 4) and features.kind == "features"
-    for same in (
-        rows.astype(np.float32),
-        list(rows),
-        rows.tolist(),
-        torch.from_numpy(rows),
-        iter(rows),
-    ):
+    for same in (list(rows), rows.tolist(), torch.from_numpy(rows), iter(rows)):
         assert_allclose(features.embed(same), vectors, atol=1e-6)
-    assert_allclose(features.embed(rows[0]), vectors[:1], atol=1e-6)
-    assert_allclose(features.embed(rows[0].tolist()), vectors[:1], atol=1e-6)
+    for one in (rows[0], rows[0].tolist()):
+        assert_allclose(features.embed(one), vectors[:1], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +105,6 @@ def test_features_come_as_arrays_lists_or_tensors(features):
         ([3.5], "image 0 should be a path, .* got float 3.5"),
         (np.zeros((20, 20, 3)), r"a float64 array \[20, 20, 3\]"),
         (np.zeros((2, 3, 20, 20), np.uint8), r"image 0 .* a uint8 array \[3, 20, 20\]"),
-        (np.zeros((20, 20, 4), np.uint8), r"a uint8 array \[20, 20, 4\]"),
         (np.zeros((0, 20, 3), np.uint8), r"a uint8 array \[0, 20, 3\]"),
         (np.array(3, np.uint8), r"a uint8 array \[\]"),
         (Image.new("F", (20, 20)), "decimal numbers"),
@@ -129,10 +120,7 @@ def test_what_is_no_image_is_rejected_by_what_it_is(came, message, color):
     [
         ("features.npz", "feature vector 0 should be 8 numbers; got str 'features.npz'"),
         (3.0, "got float 3.0"),
-        (
-            np.zeros((2, 2, 8)),
-            r"feature vector 0 should be 8 numbers; got a float64 array \[2, 8\]",
-        ),
+        (np.zeros((2, 2, 8)), r"feature vector 0 should .* got a float64 array \[2, 8\]"),
         ([np.zeros(8), "x"], "feature vector 1 should be 8 numbers; got str 'x'"),
         ([np.zeros(8), np.full(8, np.nan)], "feature vector 1 must be finite"),
     ],

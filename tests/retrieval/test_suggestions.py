@@ -11,23 +11,19 @@ from vicinal.errors import DataError
 from vicinal.retrieval import suggestions as module
 from vicinal.retrieval.suggestions import suggest, suggestions_page
 
+EYE = np.eye(4, dtype=np.float32)
+
 
 def test_what_is_far_from_labels_and_stands_for_many_comes_first():
     rng = np.random.default_rng(0)
     centers = np.array([[0, 0], [10, 0], [0, 10], [30, 30]])
-    pool = np.concatenate(
-        [c + 0.3 * rng.normal(size=(n, 2)) for c, n in zip(centers, (20, 30, 15, 1), strict=True)]
-    )
-    known = np.concatenate(
-        [centers[0] + 0.3 * rng.normal(size=(6, 2)), 50 + 0.3 * rng.normal(size=(6, 2))]
-    )
-    found = suggest(pool.astype(np.float32), known.astype(np.float32), np.repeat([0, 1], 6), 3)
-    groups = np.repeat([0, 1, 2, 3], (20, 30, 15, 1))[found.rows]
-    assert groups.tolist() == [
-        1,
-        2,
-        3,
-    ]  # the largest unknown bunch, the next, the lone one; never what is known
+    groups = np.repeat([0, 1, 2, 3], (20, 30, 15, 1))
+    pool = centers[groups] + 0.3 * rng.normal(size=(66, 2))
+    labels = np.repeat([0, 1], 6)
+    known = np.array([[0, 0], [50, 50]])[labels] + 0.3 * rng.normal(size=(12, 2))
+    found = suggest(pool.astype(np.float32), known.astype(np.float32), labels, 3)
+    # the largest unknown bunch, the next, the lone one; never what is known
+    assert groups[found.rows].tolist() == [1, 2, 3]
     assert (np.diff(found.gains) <= 0).all() and found.expected[1] > found.expected[0]
     assert found.known.max() < 0.5
 
@@ -51,17 +47,15 @@ def test_the_chosen_are_those_of_the_printed_sum():
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]])
 def test_labels_of_one_class_or_one_of_each_still_calibrate(labels):
-    found = suggest(
-        np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:3] + 0.1, np.array(labels), 4
-    )
+    found = suggest(EYE, EYE[:3] + 0.1, np.array(labels), 4)
     assert sorted(found.rows.tolist()) == [0, 1, 2, 3] and np.isfinite(found.gains).all()
 
 
 def test_more_than_there_are_or_nothing_labeled_is_an_error():
     with pytest.raises(DataError, match="1 to 4 can be chosen; got --k 5"):
-        suggest(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32), np.arange(4), 5)
+        suggest(EYE, EYE, np.arange(4), 5)
     with pytest.raises(DataError, match="got 0"):
-        suggest(np.eye(4, dtype=np.float32), np.empty((0, 4), np.float32), np.empty(0, np.int64), 1)
+        suggest(EYE, EYE[:0], np.arange(0), 1)
 
 
 def test_suggestions_are_a_table_to_fill_in_and_a_page(collect, tmp_path):
@@ -73,10 +67,8 @@ def test_suggestions_are_a_table_to_fill_in_and_a_page(collect, tmp_path):
     page = suggestions_page(pool, known, 2)
     chosen = page.groups[0].rows
     rows = list(csv.DictReader(StringIO(page.table)))
-    assert list(rows[0]) == ["path", "label", "known", "gain"] and page.facts[0] == (
-        "to label",
-        "2",
-    )
+    assert list(rows[0]) == ["path", "label", "known", "gain"]
+    assert page.facts[0] == ("to label", "2")
     assert [(row["path"], row["label"]) for row in rows] == [(names[r], "") for r in chosen]
     files = collect(vectors, [None] * 40, root=tmp_path, folder="files")
     path = next(csv.DictReader(StringIO(suggestions_page(files, known, 2).table)))["path"]

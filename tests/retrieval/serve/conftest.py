@@ -1,7 +1,6 @@
-"""A small run with a real model, and a collection of drawn pictures in it: shapes of one color for
+"""A small run with a real model, and a collection of drawn pictures in it: discs of one color for
 each class."""
 
-import json
 import warnings
 from io import BytesIO
 
@@ -13,7 +12,6 @@ from tests.runs import drawn_run
 
 from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform
 from vicinal.evaluation.encoder import Encoder
-from vicinal.files import write_atomically
 from vicinal.models import NGrams
 from vicinal.models.embedder import Embedder
 from vicinal.models.small import Identity, SmallConvNet
@@ -30,20 +28,16 @@ with warnings.catch_warnings():
     from fastapi.testclient import TestClient
 
 HOSTILE = "<img src=x onerror='window.injected = true'>"
-SHAPES = {"disc": "ellipse", "square": "rectangle", HOSTILE: "ellipse"}
+COLORS = {"disc": "blue", "square": "orange", HOSTILE: "green"}
 PER_CLASS = 12
 DIM = 16
 
 
-def _drawn(name, rng, side=96):
-    """A picture of a class: shape and color are the class's, place and size are chance."""
-    color = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
-    image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(225, 256, 3)))
-    radius = rng.integers(14, 30)
-    (x, y) = rng.integers(34, side - 34, 2)
-    getattr(ImageDraw.Draw(image), SHAPES[name])(
-        (x - radius, y - radius, x + radius, y + radius), fill=color
-    )
+def _drawn(name, rng):
+    """A picture of a class: the color is the class's, place and size are chance."""
+    image = Image.new("RGB", (96, 96), "white")
+    x, y, radius = rng.integers((34, 34, 14), (62, 62, 30)).tolist()
+    ImageDraw.Draw(image).circle((x, y), radius, COLORS[name])
     return image
 
 
@@ -67,37 +61,18 @@ def _write_run(path, *, features=False):
     run.write_status("finished", epoch=1, step=60, seconds=3.0)
     journal = Journal(run.metrics_path)
     for step in range(60):
-        scalars = {
-            "loss": 1 / (1 + step),
-            "active": 1 - step / 80,
-            "hardness/lambda": 0.2 + step / 100,
-        }
+        scalars = dict.fromkeys(("loss", "active", "hardness/lambda"), step / 60)
         journal.append({"kind": "step", "step": step, "epoch": step // 30, **scalars})
-    journal.append(
-        {
-            "kind": "evaluation",
-            "step": 59,
-            "epoch": 1,
-            "split": "validation",
-            "metrics": {"recall@1": 0.9},
-        }
-    )
+    scores = {"split": "validation", "metrics": {"recall@1": 0.9}}
+    journal.append({"kind": "evaluation", "step": 59, "epoch": 1, **scores})
     journal.close()
     run.write_results({"format": 1, "split": "test", "rows": [], "selected": {"step": 50}})
     run.write_document("captions", {"hardness": "lambda is how hard the negatives are."})
     records = [{"id": id, "name": f"{id}", "class": "disc"} for id in range(2)]
     run.write_document("records", {"records": records})
-    worst = [
-        {"class": "disc", "records": 12, "recall@1": 0.5},
-        {"class": HOSTILE, "records": 9, "recall@1": 0.75},
-    ]
-    confused = [
-        {"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": [0, 1]}
-    ]
-    write_atomically(
-        run.artifacts_path / "classes.json",
-        lambda file: file.write(json.dumps({"worst": worst, "confused": confused}).encode()),
-    )
+    worst = [{"class": name, "records": 12, "recall@1": 0.5} for name in ("disc", HOSTILE)]
+    pair = {"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": [0, 1]}
+    run.write_document("classes", {"worst": worst, "confused": [pair]})
     return run
 
 
@@ -105,7 +80,7 @@ def _write_pictures(root):
     """Pictures below ``root``; their paths and classes."""
     rng = np.random.default_rng(0)
     written = []
-    for number, name in enumerate(SHAPES):
+    for number, name in enumerate(COLORS):
         for place in range(PER_CLASS):
             path = f"class_{number}/{place:02d}.jpg"
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -124,18 +99,16 @@ def _index(run, root, written):
         for i, (path, label) in enumerate(written)
     ]
     vectors = model.embed([root / path for path, _ in written])
-    return publish(
-        run / "collection", items, vectors, dim=DIM, places=[Place(str(root), str(root))]
-    )
+    places = [Place(str(root), str(root))]
+    return publish(run / "collection", items, vectors, dim=DIM, places=places)
 
 
 def _spiral(snapshot):
     """A map in no time."""
-    place = np.arange(len(snapshot), dtype=np.float32)
-    turn = 2 * np.pi * place / max(1, len(snapshot))
-    positions = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (place + 5)[:, None]
-    ids = np.array([item.id for item in snapshot.items], dtype=np.int64)
-    return CollectionMap(ids, positions.astype(np.float32))
+    ids = np.array([item.id for item in snapshot.items])
+    turn = 0.2 * ids
+    positions = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (ids + 5)[:, None]
+    return CollectionMap(ids, positions)
 
 
 def _library_of(run):
@@ -144,11 +117,8 @@ def _library_of(run):
 
 
 def _client_of(library, **settings):
-    return TestClient(
-        create_application(library, **settings),
-        base_url="http://localhost",
-        raise_server_exceptions=False,
-    )
+    application = create_application(library, **settings)
+    return TestClient(application, "http://localhost", raise_server_exceptions=False)
 
 
 # Tests are imported as single files, so what they share comes to them as fixtures.
@@ -197,16 +167,10 @@ def client(library):
 def featured(tmp_path_factory):
     """A client of a run on feature vectors, whose items have no pictures."""
     run = _write_run(tmp_path_factory.mktemp("featured") / "run", features=True)
-    rows = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
-    items = [Item(i, f"row {i}", ("heron", "gull")[i % 2]) for i in range(len(rows))]
-    vectors = load(run.path, device="cpu").embed(rows)
-    publish(
-        run.path / "collection",
-        items,
-        vectors,
-        dim=DIM,
-        places=[Place("/rows.npz", None)],
-    )
+    items = [Item(i, f"row {i}", "ab"[i % 2]) for i in range(8)]
+    vectors = load(run.path, device="cpu").embed(np.eye(8))
+    places = [Place("/rows.npz", None)]
+    publish(run.path / "collection", items, vectors, dim=DIM, places=places)
     with _client_of(_library_of(run)) as client:
         yield client
 
@@ -219,7 +183,5 @@ def png():
 @pytest.fixture(scope="session")
 def reader():
     """A text encoder, as it was drawn."""
-    encoder = Encoder(
-        Embedder(NGrams(buckets=64), DIM).eval(), TextTransform(), torch.device("cpu")
-    )
-    return EmbeddingModel(encoder)
+    embedder = Embedder(NGrams(buckets=64), DIM).eval()
+    return EmbeddingModel(Encoder(embedder, TextTransform(), torch.device("cpu")))

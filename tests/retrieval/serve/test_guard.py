@@ -42,15 +42,10 @@ def test_an_empty_token_protects_nothing_and_is_rejected(library, client_of):
 def test_a_token_is_asked_for_but_by_monitors(library, client_of):
     with client_of(library, token=TOKEN) as client:
         assert client.get("/health").json() == {"generation": 1}
-        for header in (
-            {},
-            {"authorization": "Bearer 0123456789abcdeF"},
-            {"authorization": "Basic =="},
-        ):
-            answer = client.get("/", headers=header)
-            assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith(
-                "Basic"
-            )
+        for given in ("", "Bearer 0123456789abcdeF", "Basic =="):
+            answer = client.get("/", headers={"authorization": given})
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"].startswith("Basic")
         known = {"authorization": f"Bearer {TOKEN}"}
         assert client.get("/api/about", headers=known).status_code == 200
         assert client.get("/", auth=("anybody", TOKEN)).status_code == 200
@@ -66,8 +61,8 @@ def test_a_token_is_asked_for_but_by_monitors(library, client_of):
 def test_a_proxy_on_this_machine_may_name_who_asks(library, client_of):
     for settings in ({}, {"token": TOKEN}):
         with client_of(library, user_header="X-Remote-User", **settings) as client:
-            for header, status in (({}, 401), ({"x-remote-user": ""}, 401)):
-                assert client.get("/api/about", headers=header).status_code == status
+            for header in ({}, {"x-remote-user": ""}):
+                assert client.get("/api/about", headers=header).status_code == 401
             named = {"x-remote-user": "ada"}
             assert client.get("/api/about", headers=named).status_code == 401  # from afar
             client._transport.client = ("127.0.0.1", 50000)
@@ -80,15 +75,8 @@ def test_a_proxy_on_this_machine_may_name_who_asks(library, client_of):
 
 def test_an_upload_is_counted_while_it_arrives(client, monkeypatch):
     monkeypatch.setattr(guard, "UPLOAD_BYTES", 1000)
-    pulled = []
-
-    def endless():
-        for part in range(100):
-            pulled.append(part)
-            yield b"x" * 300
-
     assert client.post("/api/search/image", content=b"x" * 1000).status_code == 415
-    answer = client.post("/api/search/image", content=endless())
+    answer = client.post("/api/search/image", content=iter([b"x" * 300] * 4))
     assert answer.status_code == 413 and "1,000 bytes" in answer.json()["detail"]
 
 

@@ -36,11 +36,7 @@ def test_an_item_finds_its_neighbors_and_not_itself(client, library):
     assert body["generation"] == 1 and body["by"] == "item" and body["query"]["id"] == 5
     distances = [match["distance"] for match in body["matches"]]
     assert distances == sorted(distances) and distances[0] > 0
-    assert (
-        body["threshold"] is None
-        and body["no_match"] is None
-        and body["matches"][0]["matches"] is None
-    )
+    assert body["threshold"] is body["no_match"] is body["matches"][0]["matches"] is None
 
 
 def test_a_vector_finds_what_its_item_finds_and_the_item_first(client, library):
@@ -58,10 +54,7 @@ def test_an_indexed_picture_finds_its_own_item_at_no_distance(client, library):
 
 
 def test_a_class_is_sought_by_its_mean(client, library):
-    snapshot = library.collection.snapshot()
-    mean = np.mean(
-        [snapshot.vector(item.id) for item in snapshot.items if item.label == "square"], axis=0
-    )
+    mean = library.collection.snapshot().vectors[PER_CLASS : 2 * PER_CLASS].mean(axis=0)
     found = ids(client.get("/api/search/class", params={"name": "square", "k": 5}))
     assert found == by_hand(library, mean / np.linalg.norm(mean), 5)
     assert client.get("/api/search/class?name=triangle").status_code == 422
@@ -84,35 +77,22 @@ def test_the_threshold_parts_matches_from_the_rest(library, client_of):
     with client_of(replace(library, threshold=known)) as client:
         body = client.get("/api/search/item/5?k=30").json()
         assert body["threshold"] == {"distance": 0.05, "false_match_rate": 0.001}
-        assert [match["matches"] for match in body["matches"]] == [
-            m["distance"] <= 0.05 for m in body["matches"]
-        ]
-        assert {match["matches"] for match in body["matches"]} == {True, False} and body[
-            "no_match"
-        ] is False
+        pairs = {(match["matches"], match["distance"] <= 0.05) for match in body["matches"]}
+        assert pairs == {(True, True), (False, False)} and body["no_match"] is False
         asked = client.get("/api/search/item/5?k=30&max_distance=0").json()
-        assert (
-            asked["threshold"] == {"distance": 0.0, "false_match_rate": None}
-            and asked["no_match"] is True
-        )
+        assert asked["threshold"] == {"distance": 0.0, "false_match_rate": None}
+        assert asked["no_match"] is True
 
 
 @pytest.mark.parametrize(
     "query",
     [
         "k=0",
-        "k=-1",
         "k=201",
-        "k=99999999999999999999",
-        "k=x",
-        "k=1.5",
         "max_distance=nan",
         "max_distance=-1",
-        "max_distance=inf",
         "max_distance=1e99",
         "where=camera",
-        "where==2",
-        "where=camera=1&where=camera=2",
         "where=nobody=2",
         "where=label=disc&label=disc",
     ],
@@ -122,7 +102,7 @@ def test_values_that_cannot_be_are_422(client, query):
     assert answer.status_code == 422 and isinstance(answer.json()["detail"], str)
 
 
-@pytest.mark.parametrize("id", ["-1", "x", "1.5", "99999999999999999999", "%00"])
+@pytest.mark.parametrize("id", ["-1", "x", "99999999999999999999"])
 def test_ids_that_cannot_be_are_422(client, id):
     assert client.get(f"/api/search/item/{id}").status_code == 422
 
@@ -136,24 +116,14 @@ def test_an_id_that_nobody_has_is_404(client):
     "body",
     [
         "",
-        "{",
         "[]",
-        "null",
-        "1",
-        '"x"',
-        '{"vector": "x"}',
         '{"vector": []}',
         '{"vector": [1, 2]}',
-        '{"vector": [[1]]}',
         '{"vector": [NaN]}',
-        '{"vector": [Infinity]}',
-        '{"vector": [1e400]}',
         '{"vector": [1e39]}',
-        '{"vector": [null]}',
         "[" * 50_000,
         '{"vector": [' + "9" * 5000 + "]}",
         "\xff",
-        '{"vector": {"a": 1}}',
     ],
 )
 def test_malformed_vectors_get_a_clear_4xx(client, body):
@@ -192,11 +162,8 @@ def test_a_run_on_features_takes_no_picture(featured, png):
 def test_a_text_finds_what_its_embedding_is_nearest_to(library, client_of, reader):
     with client_of(replace(library, reader=reader)) as client:
         answer = client.get("/api/search/text", params={"q": "a blue disc", "k": 3})
-        vector = reader.embed("a blue disc")[0]
-        near = ids(client.post("/api/search/vector?k=3", json={"vector": vector.tolist()}))
-        assert (
-            answer.json()["by"] == "text" and answer.json()["query"] is None and ids(answer) == near
-        )
+        assert ids(answer) == by_hand(library, reader.embed("a blue disc")[0], 3)
+        assert answer.json()["by"] == "text" and answer.json()["query"] is None
         assert client.get("/api/search/text?q=%20").status_code == 422
         assert client.get("/api/search/text").status_code == 422
         assert client.get("/api/about").json()["text"] is True

@@ -28,15 +28,10 @@ def test_about_tells_run_collection_and_limits(client):
 def test_the_map_fills_the_unit_square_and_names_classes(client):
     body = ready(client).json()
     assert body["state"] == "ready" and body["ids"] == list(range(36)) and body["method"] == "t-SNE"
-    x = np.array(body["x"])
-    y = np.array(body["y"])
-    assert min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1
-    assert max(np.ptp(x), np.ptp(y)) == 1
-    assert [body["classes"][number] for number in body["class"]][::12] == [
-        "disc",
-        "square",
-        HOSTILE,
-    ]
+    places = np.array([body["x"], body["y"]])
+    assert places.min() >= 0 and places.max() <= 1 and np.ptp(places, axis=1).max() == 1
+    classes = [body["classes"][number] for number in body["class"]]
+    assert classes[::12] == ["disc", "square", HOSTILE]
     assert len(set(body["colors"])) == 3
 
 
@@ -94,8 +89,6 @@ def test_a_run_with_damaged_numbers_is_told(library, client_of, write_run, tmp_p
 def test_the_report_is_made_from_the_runs_numbers_and_never_from_its_page(client, served):
     served.report_path.write_text("<script>window.injected = true</script>")
     answer = client.get("/report")
-    assert (
-        "window.injected = true</script>" not in answer.text
-        and "lambda is how hard the negatives are." in answer.text
-    )
+    assert "window.injected = true</script>" not in answer.text
+    assert "lambda is how hard the negatives are." in answer.text
     assert answer.headers["Content-Security-Policy"].startswith("sandbox allow-scripts;")
