@@ -42,26 +42,25 @@ def listener():
     return Listener()
 
 
-def _draw(path, seed):
-    """A small picture of its own, by its seed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
-    return path
-
-
 @pytest.fixture
 def draw():
     """``draw(path, seed)``: a small picture of its own at ``path``, by its seed."""
-    return _draw
+
+    def draw(path, seed):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+        return path
+
+    return draw
 
 
 @pytest.fixture
-def photographs(tmp_path):
+def photographs(tmp_path, draw):
     """Twelve pictures of four classes in class folders."""
     root = tmp_path / "photographs"
     for number in range(12):
-        _draw(root / "abcd"[number % 4] / f"{number:02d}.png", number)
+        draw(root / "abcd"[number % 4] / f"{number:02d}.png", number)
     return root
 
 
@@ -112,18 +111,16 @@ def collect(tmp_path):
     the items, a list each."""
 
     def call(vectors, labels, *, root=None, folder="collection", **settings):
-        count = len(labels)
         settings = {
-            "id": range(count),
-            "path": [f"{row}.png" for row in range(count)],
+            "id": range(len(labels)),
+            "path": [f"{row}.png" for row in range(len(labels))],
             "label": [None if label is None else str(label) for label in labels],
             **settings,
         }
-        items = [
-            Item(**{name: values[row] for name, values in settings.items()}) for row in range(count)
-        ]
+        rows = zip(*settings.values(), strict=True)
+        items = [Item(**dict(zip(settings, row, strict=True))) for row in rows]
         vectors = np.asarray(vectors, np.float32)
-        where = None if root is None else str(root)
+        where = root and str(root)
         places = [Place(where or "x.npz", where)]
         publish(tmp_path / folder, items, vectors, dim=vectors.shape[1], places=places)
         return CollectionDirectory.open(tmp_path / folder, Access(images=["/"])).snapshot()

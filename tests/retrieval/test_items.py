@@ -12,6 +12,10 @@ def entries(listing):
     return {entry.path: (entry.label, dict(entry.metadata)) for entry in listing.entries}
 
 
+def listed(path, **settings):
+    return entries(list_place(str(path), **settings))
+
+
 def test_the_first_folder_is_the_label_and_loose_images_have_none(tmp_path, draw):
     for name in ("b/deep/1.png", "a/2.png", "3.png", ".hidden/4.png", "a/.5.png"):
         draw(tmp_path / "root" / name, 0)
@@ -28,8 +32,7 @@ def test_the_first_folder_is_the_label_and_loose_images_have_none(tmp_path, draw
 def test_split_folders_become_metadata(tmp_path, draw):
     for name in ("train/a/1.png", "test/b/2.png"):
         draw(tmp_path / "root" / name, 0)
-    found = entries(list_place(str(tmp_path / "root")))
-    assert found == {
+    assert listed(tmp_path / "root") == {
         "test/b/2.png": ("b", {"split": "test"}),
         "train/a/1.png": ("a", {"split": "train"}),
     }
@@ -39,38 +42,35 @@ def test_a_table_gives_labels_where_it_has_them_and_all_other_columns(tmp_path, 
     draw(tmp_path / "p" / "1.png", 0)
     table = tmp_path / "p" / "table.csv"
     table.write_text("path,label,camera,remark\n1.png,wren,3,\n2.png,,4,dark\n")
-    found = entries(list_place(str(table)))
-    assert found == {
+    assert listed(table) == {
         "1.png": ("wren", {"camera": "3"}),
         "2.png": (None, {"camera": "4", "remark": "dark"}),
     }
     table.write_text("path\n1.png\n")
-    assert entries(list_place(str(table))) == {"1.png": (None, {})}
+    assert listed(table) == {"1.png": (None, {})}
 
 
 def test_a_split_of_a_table_is_taken_by_name(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("path,split\n1.png,train\n2.png,test\n")
-    assert [entry.path for entry in list_place(str(table), split="test").entries] == ["2.png"]
+    assert [*listed(table, split="test")] == ["2.png"]
     with pytest.raises(DataError, match="of the split 'validation'"):
-        list_place(str(table), split="validation")
+        listed(table, split="validation")
 
 
 @pytest.mark.parametrize("path", ["../1.png", "/etc/1.png", "a/../../1.png"])
 def test_a_table_must_not_lead_out_of_its_folder(path, tmp_path):
-    (tmp_path / "p").mkdir()
-    (tmp_path / "p" / "table.csv").write_text(f"path\n{path}\n")
+    (tmp_path / "table.csv").write_text(f"path\n{path}\n")
     with pytest.raises(DataError, match=r"table\.csv, line 2.*--images"):
-        list_place(str(tmp_path / "p" / "table.csv"))
+        listed(tmp_path / "table.csv")
 
 
 def test_with_images_a_table_may_lie_anywhere(tmp_path, draw):
     draw(tmp_path / "pictures" / "1.png", 0)
     (tmp_path / "table.csv").write_text(f"path\n{tmp_path}/pictures/1.png\n")
-    listing = list_place(str(tmp_path / "table.csv"), images=str(tmp_path / "pictures"))
-    assert entries(listing) == {"1.png": (None, {})} and listing.place.root == str(
-        tmp_path / "pictures"
-    )
+    root = str(tmp_path / "pictures")
+    listing = list_place(str(tmp_path / "table.csv"), images=root)
+    assert entries(listing) == {"1.png": (None, {})} and listing.place.root == root
 
 
 def test_feature_vectors_have_names_labels_and_columns(vectors_file, tmp_path):
@@ -79,32 +79,29 @@ def test_feature_vectors_have_names_labels_and_columns(vectors_file, tmp_path):
     assert entries(listing)["b/01.png"] == ("1", {"camera": "1"})
 
 
-def test_vectors_made_of_a_data_set_take_its_pictures_row_by_row(tmp_path, draw):
+def test_vectors_made_of_a_data_set_take_its_pictures_row_by_row(tmp_path, draw, monkeypatch):
     root = tmp_path / "CUB"
     paths = [f"{name}/{number}.jpg" for name in ("001.Wren", "002.Jay") for number in range(2)]
     for number, path in enumerate(paths):
         draw(root / "images" / path, number)
     (root / "classes.txt").write_text("1 001.Wren\n2 002.Jay\n")
-    (root / "images.txt").write_text(
-        "".join(f"{row} {path}\n" for row, path in enumerate(paths, 1))
-    )
+    (root / "images.txt").write_text("1 {}\n2 {}\n3 {}\n4 {}\n".format(*paths))
     (root / "image_class_labels.txt").write_text("1 1\n2 1\n3 2\n4 2\n")
-    np.savez(
-        tmp_path / "v.npz",
-        features=np.eye(4),
-        labels=[0, 0, 1, 1],
-        splits=["train", "test", "test", "test"],
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vicinal.data.CUB.counts", {"train": (0, 0), "test": (4, 2)})
-        listing = list_place(str(tmp_path / "v.npz"), split="test", images=str(root))
-        assert entries(listing) == {path: (path[:-6], {}) for path in paths[1:]}
-        np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 1, 0, 1])
-        with pytest.raises(DataError, match="differ in their classes"):
-            list_place(str(tmp_path / "v.npz"), images=str(root))
-        np.savez(tmp_path / "v.npz", features=np.eye(3), labels=[0, 0, 1])
-        with pytest.raises(DataError, match=r"the 3 images .* with 4 records"):
-            list_place(str(tmp_path / "v.npz"), images=str(root))
+    monkeypatch.setattr("vicinal.data.CUB.counts", {"train": (0, 0), "test": (4, 2)})
+
+    def made(labels, **settings):
+        vectors = np.eye(len(labels))
+        np.savez(
+            tmp_path / "v.npz", features=vectors, labels=labels, splits=["train", *["test"] * 3]
+        )
+        return listed(tmp_path / "v.npz", images=str(root), **settings)
+
+    assert made([0, 0, 1, 1], split="test") == {path: (path[:-6], {}) for path in paths[1:]}
+    with pytest.raises(DataError, match="differ in their classes"):
+        made([0, 1, 0, 1])
+    np.savez(tmp_path / "v.npz", features=np.eye(3), labels=[0, 0, 1])
+    with pytest.raises(DataError, match=r"the 3 images .* with 4 records"):
+        listed(tmp_path / "v.npz", images=str(root))
 
 
 def test_an_embedded_data_set_is_listed_by_its_word(tmp_path):

@@ -68,19 +68,16 @@ def test_the_libraries_give_the_embeddings_of_the_run(kind, network, settings, t
     again = network(f"st:{tmp_path / 'out'}")  # and so does vicinal
     load_pretrained(again, "public")
     last = Embedder(again.eval(), normalize=settings.get("normalize", True)).eval()
-    other = drawn_run(tmp_path / "again", last, _transform(run))
+    encoder = vicinal.load(run.path)._encoder
+    other = drawn_run(tmp_path / "again", last, encoder.preprocessing)
     assert_allclose(vicinal.load(other.path).embed(inputs), expected, rtol=0, atol=1e-5)
     alone = transformers.AutoModel.from_pretrained(tmp_path / "out").state_dict()
-    kept = vicinal.load(run.path)._encoder.embedder.merged().backbone.network.state_dict()
+    kept = encoder.embedder.merged().backbone.network.state_dict()
     assert kept.keys() <= alone.keys()
     assert all(torch.equal(alone[name], value) for name, value in kept.items())
     card = (tmp_path / "out" / "README.md").read_text()
     assert 'license: "mit"' in card and "SentenceTransformer(" in card
     assert str(tmp_path) not in card + (tmp_path / "out" / "config.json").read_text()
-
-
-def _transform(run):
-    return vicinal.load(run.path)._encoder.preprocessing
 
 
 def test_what_the_libraries_cannot_open_is_rejected(tmp_path):

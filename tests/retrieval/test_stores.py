@@ -92,15 +92,9 @@ def server(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "milvus_lite",
-        "server",
-        "--data-dir",
-        str(tmp_path / "served.db"),
-    ]
-    process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)])
+    words = f"-m milvus_lite server --host 127.0.0.1 --port {port} --data-dir"
+    command = [sys.executable, *words.split(), str(tmp_path / "served.db")]
+    process = subprocess.Popen(command)
     for _ in range(200):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

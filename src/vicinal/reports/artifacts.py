@@ -165,11 +165,11 @@ def _map(
 
 def _worst(rows: Rows, records: Mapping[int, Record]) -> Rows:
     """The classes with mistakes, each with some of its records."""
-    members: dict[str, list[Record]] = {}
+    members = defaultdict[str, Rows](list)
     for record in records.values():
-        members.setdefault(record["class"], []).append(record)
+        members[record["class"]].append(record)
     return [
-        {**row, "examples": members.get(row["class"], [])[:_PER_CLASS]}
+        {**row, "examples": members[row["class"]][:_PER_CLASS]}
         for row in rows
         if row["recall@1"] < 1
     ]
@@ -270,14 +270,10 @@ def _add(lines: dict[str, Series], name: str, step: int, value: Any) -> None:
 
 def _chart(key: str, lines: Mapping[str, Series]) -> dict[str, Any]:
     kind, _, group = key.partition("-")
-    title = metric_title(group)
-    unit = "number"
-    if kind == "evaluation":
-        title += " metrics"
-        unit = "share"
-    elif group == "active" or group.endswith("_share"):
-        title = "Share of active tuples" if group == "active" else title
-        unit = "share"
+    title = metric_title(group) + (" metrics" if kind == "evaluation" else "")
+    shares = kind == "evaluation" or group == "active" or group.endswith("_share")
+    title = "Share of active tuples" if group == "active" else title
+    unit = "share" if shares else "number"
     thinned = [{"name": name, **thin(*series)} for name, series in lines.items()]
     return {"key": key, "title": title, "unit": unit, "axis": "step", "lines": thinned}
 
@@ -287,18 +283,10 @@ def _thresholds(arrays: Mapping[str, np.ndarray] | None) -> dict[str, Any] | Non
     if arrays is None:
         return None
     x = _short(arrays["distance"])
-    lines = [
-        {"name": name, "x": x, "y": _short(arrays[key])}
-        for name, key in (("one class", "same"), ("two classes", "different"))
-    ]
-    return {
-        "key": "thresholds",
-        "title": "Pairs within a distance",
-        "unit": "share",
-        "axis": "distance",
-        "mark": None,
-        "lines": lines,
-    }
+    names = {"same": "one class", "different": "two classes"}
+    lines = [{"name": name, "x": x, "y": _short(arrays[key])} for key, name in names.items()]
+    shown = {"title": "Pairs within a distance", "unit": "share", "axis": "distance"}
+    return {"key": "thresholds", **shown, "mark": None, "lines": lines}
 
 
 def thin(steps: Sequence[int], values: Sequence[float]) -> dict[str, list[float]]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+Estimate = Mapping[str, float | None] | None  # ``mean``, ``low`` and ``high``
 MISSING = "–"
 MUCH = 0.05  # what no interval need show to be worth a word
 _TITLES = {name: name.upper() for name in ("nmi", "ami", "f1", "map@r", "eer")}
@@ -126,7 +127,7 @@ def warning(results: Mapping[str, Any]) -> str:
     return ""
 
 
-def interval(estimate: Mapping[str, float | None] | None) -> str:
+def interval(estimate: Estimate) -> str:
     """
     >>> interval({"mean": 0.1, "low": -0.01, "high": 0.21}), interval(None)
     ('(−1.0 to +21.0)', '')
@@ -135,15 +136,13 @@ def interval(estimate: Mapping[str, float | None] | None) -> str:
     return f"({signed(bounds[0])} to {signed(bounds[1])})" if bounds else ""
 
 
-def _gain(
-    results: Mapping[str, Any], metric: str, start: str = "untrained"
-) -> Mapping[str, float | None] | None:
-    found: Mapping[str, float | None] | None
-    found = ((results.get("gains") or {}).get(start) or {}).get(metric)
+def _gain(results: Mapping[str, Any], metric: str, start: str = "untrained") -> Estimate:
+    gains: Mapping[str, Any] = results.get("gains") or {}
+    found: Estimate = (gains.get(start) or {}).get(metric)
     return found
 
 
-def _bounds(estimate: Mapping[str, float | None] | None) -> tuple[float, float] | None:
+def _bounds(estimate: Estimate) -> tuple[float, float] | None:
     low, high = (None, None) if estimate is None else (estimate["low"], estimate["high"])
     return None if low is None or high is None else (low, high)
 
@@ -198,8 +197,5 @@ def _scores(results: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
 def _metrics(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Those of the trained model in its order; then those that only another model has, which still
     count."""
-    return list(
-        dict.fromkeys(
-            [*scores.get("trained", {}), *(metric for row in scores.values() for metric in row)]
-        )
-    )
+    rows = scores.get("trained", {}), *scores.values()
+    return list(dict.fromkeys(metric for row in rows for metric in row))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32
 
 from vicinal.errors import ConfigError, DataError, check_known, package, unknown
 from vicinal.files import file_hash, read_array, read_arrays, read_image, read_object
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.items import Vector, Vectors
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 # Of an exported folder.
@@ -30,7 +30,7 @@ OUTPUT = "embeddings"
 Step = dict[str, Any]  # its name (``step``) and its numbers
 
 
-Graph = Callable[[np.ndarray], Float32[np.ndarray, "n d"]]
+Graph = Callable[[np.ndarray], Vectors]
 
 
 def open_graph(model: Path | bytes, threads: int = 0) -> Graph:
@@ -70,13 +70,10 @@ class ExportedModel:
         run's present weights, or does not take any picture."""
         check_known("graph", graph, GRAPHS)
         folder = run.path / "export"
-        document: dict[str, Any] = {"run": {}, "files": {}, "steps": []}
-        if (folder / DOCUMENT).is_file():
-            document |= read_object(folder / DOCUMENT)
         made_of = {"model": model_fingerprint(run), "role": None}
+        document = described(folder, GRAPHS[graph])
         if (
-            not made_of.items() <= document["run"].items()
-            or any(not _whole(folder / name, document["files"]) for name in GRAPHS[graph])
+            not made_of.items() <= document.get("run", {}).items()
             or not any(step["step"] == "resize" for step in document["steps"])
             or read_object(run.model_path)["embedder"].get("uncertainty")
         ):
@@ -87,17 +84,25 @@ class ExportedModel:
             )
         return cls(document["steps"], open_graph(folder / GRAPHS[graph][0]))
 
-    def embed(self, images: Sequence[Any]) -> Float32[np.ndarray, "n d"]:
+    def embed(self, images: Sequence[Any]) -> Vectors:
         """Compute embeddings, one row for each picture or path of one."""
         pictures = [read_image(one) if isinstance(one, Path) else one for one in images]
         return self._graph(np.stack([prepared(each, self._steps) for each in pictures]))
 
 
-def _whole(file: Path, files: dict[str, Any]) -> bool:
-    return file.is_file() and files.get(file.name) == {"sha256": file_hash(file)}
+def described(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Read what an export says of itself; nothing where one of these files is not the one that was
+    written with it."""
+    document = read_object(folder / DOCUMENT) if (folder / DOCUMENT).is_file() else {}
+    files = document.get("files", {})
+    known = all(
+        (folder / name).is_file() and files.get(name) == {"sha256": file_hash(folder / name)}
+        for name in names
+    )
+    return document if known else {}
 
 
-def prepared(image: Any, steps: Sequence[Step]) -> Float32[np.ndarray, "c h w"]:
+def prepared(image: Any, steps: Sequence[Step]) -> np.ndarray:
     """Follow the steps of ``preprocessing.json`` from a decoded picture to a graph's input."""
     from PIL import Image, ImageOps
 
@@ -135,7 +140,7 @@ def query_vector(
     texts: Sequence[str] = (),
     ids: Sequence[int] = (),
     labels: Sequence[str] = (),
-) -> Float[np.ndarray, "d"]:
+) -> Vector:
     """Make one query of everything named: the mean of the vectors, of length 1 where all of them
     are.
 
@@ -194,7 +199,7 @@ def conditions(words: Sequence[str], label: str | None = None) -> dict[str, str]
     return found
 
 
-def _features(file: Path) -> Float[np.ndarray, "q d"]:
+def _features(file: Path) -> Vectors:
     """Return the vectors of an ``.npy``, or of the array ``features`` of an ``.npz``."""
     archived = file.suffix.lower() == ".npz"
     found = read_arrays(file).get("features", np.empty(0)) if archived else read_array(file)

@@ -144,9 +144,7 @@ def calibration(
     model = model_fingerprint(run)
     kept = run.arrays(name)
     if kept is not None and str(kept.pop("model")) == model:
-        plain: dict[str, Any] = {
-            name: array if array.ndim else array.item() for name, array in kept.items()
-        }
+        plain: dict[str, Any] = {name: array[()] for name, array in kept.items()}
         return Calibration(**plain)
     encoder = Encoder.load(run, device)
     records = own_data(run)[1]

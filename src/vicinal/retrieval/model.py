@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
@@ -19,10 +18,11 @@ from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import eight_bit, file_hash, read_image, read_object, upright
+from vicinal.files import eight_bit, read_image, upright
 from vicinal.models.embedder import Apply, Embedder, Role
 from vicinal.parallel import pick_device
-from vicinal.retrieval.asking import DOCUMENT
+from vicinal.retrieval.asking import DOCUMENT, described
+from vicinal.retrieval.items import Vector, Vectors
 from vicinal.run_directory import RunDirectory
 
 # Of an exported folder.
@@ -52,28 +52,17 @@ def load(
     """
     folder = RunDirectory(Path(run))
     if not folder.info_path.is_file() and (folder.path / CONFIG).is_file():
-        _check_export(folder.path)
         folder.model_path = folder.path / CONFIG
+        for name in (CONFIG, WEIGHTS):
+            if not described(folder.path, [name]):
+                raise RunError(
+                    f"{folder.path / name} is not the file that `vicinal export` wrote, by its "
+                    f"SHA-256 in {DOCUMENT}. Export the run again, or copy the whole folder."
+                )
     else:
         folder = RunDirectory.open(Path(run))
-    return EmbeddingModel(
-        Encoder.load(folder, pick_device(device), trust=trust if module is None else module).stream(
-            role
-        )
-    )
-
-
-def _check_export(folder: Path) -> None:
-    """Raise a RunError where a file of an exported folder is missing or not the one that was
-    written there."""
-    document = read_object(folder / DOCUMENT) if (folder / DOCUMENT).is_file() else {}
-    for name in (CONFIG, WEIGHTS):
-        wanted = document.get("files", {}).get(name, {}).get("sha256")
-        if not (folder / name).is_file() or file_hash(folder / name) != wanted:
-            raise RunError(
-                f"{folder / name} is not the file that `vicinal export` wrote, by its SHA-256 in "
-                f"{DOCUMENT}. Export the run again, or copy the whole folder."
-            )
+    trust = trust if module is None else module
+    return EmbeddingModel(Encoder.load(folder, pick_device(device), trust=trust).stream(role))
 
 
 class EmbeddingModel:
@@ -115,7 +104,7 @@ class EmbeddingModel:
         """Length of an embedding."""
         return self._encoder.embedder.embedding_dim
 
-    def embed(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n d"]:
+    def embed(self, images: Any, *, batch_size: int = 64) -> Vectors:
         """Compute embeddings, one row for each image in their order; one image gives one row.
 
         An image is a path, a ``PIL.Image`` or a uint8 array ``[h w]`` or ``[h w 3]``; images come
@@ -130,7 +119,7 @@ class EmbeddingModel:
         """
         return self._through(Embedder.__call__, self.dim, images, batch_size)
 
-    def uncertainty(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n"]:
+    def uncertainty(self, images: Any, *, batch_size: int = 64) -> Vector:
         """Tell how ambiguous images are to a model that ``method=idml`` trained: the lengths of
         their uncertainty embeddings. Arguments as in ``embed``."""
         if not self.introspective:
@@ -139,9 +128,7 @@ class EmbeddingModel:
             )
         return self._through(Embedder.ambiguity, 1, images, batch_size)[:, 0]
 
-    def _through(
-        self, apply: Apply, width: int, images: Any, batch_size: int
-    ) -> Float32[np.ndarray, "n width"]:
+    def _through(self, apply: Apply, width: int, images: Any, batch_size: int) -> Vectors:
         """Return what ``apply`` makes of images with the network."""
         if batch_size < 1:
             raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
@@ -185,13 +172,11 @@ class EmbeddingModel:
             return all(isinstance(each, int | float) for each in inputs)
         return isinstance(inputs, str | PathLike | Image.Image)
 
-    def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
+    def embed_records(self, records: Records) -> Vectors:
         """Embed the records of a data set, in their order."""
         return self._encoder.embed(records).vectors.numpy()
 
-    def distance(
-        self, left: Float[np.ndarray, "n d"], right: Float[np.ndarray, "m d"]
-    ) -> Float32[np.ndarray, "n m"]:
+    def distance(self, left: Vectors, right: Vectors) -> Vectors:
         """Distances of each row of ``left`` to each row of ``right``; taken as differences, so
         equal rows have 0."""
         first, second = (
@@ -228,7 +213,7 @@ def _image(value: Any, name: str) -> tuple[Image.Image, str]:
     )
 
 
-def _vector(value: Any, place: int, width: int) -> Float32[np.ndarray, "width"]:
+def _vector(value: Any, place: int, width: int) -> Vector:
     name = f"feature vector {place}"
     try:
         vector = np.asarray(value, dtype=np.float32)

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
 
 from vicinal.errors import DataError
 from vicinal.evaluation.artifacts import tsne
@@ -17,6 +16,7 @@ from vicinal.evaluation.clustering import kmeans
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.files import read_arrays, write_arrays
 from vicinal.retrieval.collection import Snapshot, drawn
+from vicinal.retrieval.items import Rows, Vectors
 from vicinal.retrieval.pages import Group, Page
 
 NAME = "map-t-sne.npz"
@@ -42,8 +42,8 @@ class CollectionMap:
         positions: where each lies.
     """
 
-    ids: Int64[np.ndarray, "m"]
-    positions: Float32[np.ndarray, "m 2"]
+    ids: Rows
+    positions: Vectors
 
 
 def collection_map(snapshot: Snapshot) -> CollectionMap:
@@ -80,7 +80,7 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
     return found
 
 
-def principal_components(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n c"]:
+def principal_components(rows: Vectors) -> Vectors:
     """Project rows on the directions in which they vary most; distances among these are nearly
     those of the rows."""
     from sklearn.decomposition import PCA
@@ -97,7 +97,7 @@ def principal_components(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, 
 
 
 def cluster(
-    vectors: Float[np.ndarray, "n d"], groups: int | None = None
+    vectors: Vectors, groups: int | None = None
 ) -> tuple[list[tuple[list[int], list[float]]], str]:
     """Group rows that lie near one another by k-means.
 
@@ -125,7 +125,7 @@ def cluster(
     return found, f"k-means with {groups} groups{reason}."
 
 
-def chosen_count(rows: Float32[np.ndarray, "n d"]) -> tuple[int, str]:
+def chosen_count(rows: Vectors) -> tuple[int, str]:
     """Choose a number of groups by silhouette (Rousseeuw 1987); return also the values compared, in
     words.
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.distances import Metric
 from vicinal.errors import DataError
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.items import Rows, Vector, Vectors
 from vicinal.retrieval.pages import TILES, Group, Page, as_csv
 
 _REACH = 60  # neighbors that an item can stand for
@@ -30,19 +30,14 @@ class Suggestions:
         expected: mean of ``known`` over the pool, before and after.
     """
 
-    rows: Int[np.ndarray, "k"]
-    gains: Float[np.ndarray, "k"]
-    known: Float[np.ndarray, "k"]
+    rows: Rows
+    gains: Vector
+    known: Vector
     expected: tuple[float, float]
 
 
 def suggest(
-    pool: Float[np.ndarray, "n d"],
-    vectors: Float[np.ndarray, "m d"],
-    labels: Int[np.ndarray, "m"],
-    k: int,
-    *,
-    metric: Metric = "euclidean",
+    pool: Vectors, vectors: Vectors, labels: Rows, k: int, *, metric: Metric = "euclidean"
 ) -> Suggestions:
     """Choose the items of a pool whose labels would let most of the pool find its class at the
     nearest labeled item.
@@ -105,7 +100,7 @@ def suggest(
 
 def _calibrated(
     vectors: Tensor, labels: Tensor, metric: Metric
-) -> Callable[[Float[np.ndarray, "*s"]], Float[np.ndarray, "*s"]]:
+) -> Callable[[np.ndarray], np.ndarray]:
     """Fit the probability that two items at a distance are of one class, on labeled rows and their
     nearest."""
     from scipy.special import expit

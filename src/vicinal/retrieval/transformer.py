@@ -5,10 +5,10 @@ from os import PathLike
 from typing import Any, Self
 
 import numpy as np
-from jaxtyping import Float32
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal.models.embedder import Role
+from vicinal.retrieval.items import Vectors
 from vicinal.retrieval.model import EmbeddingModel, load
 
 _loaded = lru_cache(4)(load)
@@ -49,7 +49,7 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
         self._model()
         return self
 
-    def transform(self, X: Any) -> Float32[np.ndarray, "n d"]:
+    def transform(self, X: Any) -> Vectors:
         """Embed what ``vicinal.load(run).embed`` takes."""
         return self._model().embed(X, batch_size=self.batch_size)
 

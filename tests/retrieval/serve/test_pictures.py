@@ -3,7 +3,6 @@ pixels."""
 
 from io import BytesIO
 
-import numpy as np
 import pytest
 from fastapi import HTTPException
 from PIL import Image
@@ -24,15 +23,9 @@ def test_known_types_are_told_by_content(kind, chance, as_bytes, drawn):
     assert decoded(as_bytes(drawn("disc", chance), kind)).size == (96, 96)
 
 
-@pytest.mark.parametrize(
-    "data", [b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"\0" * 99, b"MZ"]
-)
-def test_what_is_no_picture_is_415(data):
-    assert rejected(data).status_code == 415
-
-
-def test_a_type_that_pillow_reads_but_nobody_offered_is_415(chance, as_bytes, drawn):
-    assert rejected(as_bytes(drawn("disc", chance), "tiff")).status_code == 415
+def test_what_is_no_picture_or_of_a_type_that_nobody_offered_is_415(chance, as_bytes, drawn):
+    for data in (b"hello", as_bytes(drawn("disc", chance), "tiff")):
+        assert rejected(data).status_code == 415
 
 
 def test_pixels_are_counted_before_decoding():
@@ -63,19 +56,7 @@ def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):
 def test_small_pictures_are_sent_without_loss(chance, drawn):
     small = drawn("disc", chance).resize((40, 30))
     content, kind = encoded(small, 128)
-    assert kind == "image/png" and np.array_equal(
-        np.asarray(Image.open(BytesIO(content))), np.asarray(small)
-    )
-
-
-def test_no_upload_changes_anything(client, served, png):
-    def state():
-        return {path: path.stat().st_mtime_ns for path in served.path.rglob("*")}
-
-    before = state()
-    for body in (b"", b"hello", png, png[:200], claiming(60_000, 60_000)):
-        client.post("/api/search/image", content=body)
-    assert state() == before
+    assert kind == "image/png" and Image.open(BytesIO(content)).tobytes() == small.tobytes()
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "RGBA", "P", "I;16", "LA", "1", "F"])

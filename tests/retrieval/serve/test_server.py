@@ -17,7 +17,7 @@ import torch
 import uvicorn
 
 from vicinal.cli.search import serve as command
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError
 from vicinal.retrieval.calibration import count_pairs
 from vicinal.retrieval.library import open_library
 from vicinal.retrieval.serve.server import Server, bind, create_application
@@ -25,17 +25,11 @@ from vicinal.retrieval.serve.server import serve as run
 from vicinal.run_directory import model_fingerprint
 
 
-def test_a_library_embeds_as_the_collection_was_embedded(served):
+def test_a_run_that_was_calibrated_shows_its_threshold(served):
     pictures = str(served.path.parent / "pictures")
     library = open_library(served.path, device="cpu", images=[pictures])
     snapshot = library.collection.snapshot()
-    assert library.model.kind == "images" and library.threshold is None
-    found = library.model.embed(snapshot.image(7))[0]
-    np.testing.assert_allclose(found, snapshot.vector(7), atol=1e-5)
-
-
-def test_a_run_that_was_calibrated_shows_its_threshold(served):
-    snapshot = open_library(served.path, device="cpu").collection.snapshot()
+    assert library.threshold is None and snapshot.image(7).size == (96, 96)
     labels = torch.from_numpy(snapshot.labeled()[2])
     counts = count_pairs(torch.from_numpy(np.array(snapshot.vectors)), labels)
     kept = {name: np.array(value) for name, value in vars(counts).items()}
@@ -48,11 +42,6 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
         assert asked == counts.threshold(0.1) and asked.distance > usual.distance
     finally:
         (served.artifacts_path / "calibration.npz").unlink()
-
-
-def test_a_run_without_a_collection_says_how_to_make_one(write_run, tmp_path):
-    with pytest.raises(RunError, match="vicinal index"):
-        open_library(write_run(tmp_path / "run").path, device="cpu")
 
 
 def test_without_the_extra_the_command_names_it(monkeypatch, tmp_path):
