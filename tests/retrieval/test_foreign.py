@@ -28,9 +28,7 @@ def indexed(image_run, photographs, listener):
 def test_indexing_follows_no_link_out_of_a_collection(
     name, indexed, photographs, listener, tmp_path, draw
 ):
-    home = tmp_path / "home"
-    draw(home / "photos" / "1.png", 0)
-    (home / "notes.txt").write_text("mine")
+    home = draw(tmp_path / "home" / "notes.png", 0).parent
     before = everything(home)
     collection = indexed.path / "collection"
     if name == ".":
@@ -38,7 +36,7 @@ def test_indexing_follows_no_link_out_of_a_collection(
         collection.symlink_to(home)
     else:
         (collection / name).unlink(missing_ok=True)
-        target = home if name.startswith("gen") else home / "notes.txt"
+        target = home if name.startswith("gen") else home / "notes.png"
         (collection / name).symlink_to(target)
     draw(photographs / "a" / "new.png", 100)
     with pytest.raises(DataError, match="is a link to"):

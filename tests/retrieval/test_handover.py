@@ -23,7 +23,6 @@ def picture():
         ImageTransform(size=24, resize=28, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
         ImageTransform(size=24, resize=25, fit="squash", crop="random", mirror=True),
         ImageTransform(size=24, resize=30, canvas=26, channels=1),
-        ImageTransform(size=24, resize=24, fit="squash"),
         ImageTransform(size=32, resize=28, canvas=28, pad=2, fill=200),
         ImageTransform(size=27, resize=24, pad=3, fill=9, channels=1, mean=(0.2,), std=(0.3,)),
         ImageTransform(

@@ -436,9 +436,9 @@ class Snapshot:
         bits.count = max(_LEAST, int(np.quantile(ranks, _ENOUGH, method="higher")))
         if bits.count > _MOST * len(self):
             return None
-        bits.recall = float(np.mean(np.array(ranks) <= bits.count))
+        bits.recall = np.mean(np.array(ranks) <= bits.count)
         write_atomically(self.folder / BITS, lambda file: np.savez(file, **vars(bits)))
-        return bits.recall
+        return float(bits.recall)
 
     @cached_property
     def _gallery(self) -> "Gallery":

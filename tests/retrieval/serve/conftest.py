@@ -106,7 +106,7 @@ def _index(run, root, written):
 def _spiral(snapshot):
     """A map in no time."""
     ids = np.array([item.id for item in snapshot.items])
-    turn = 0.2 * ids
+    turn = np.pi * ids / 18
     positions = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (ids + 5)[:, None]
     return CollectionMap(ids, positions)
 

@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 from vicinal.files import decode
+from vicinal.retrieval.collection import Snapshot
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 # Before the last part of a path in a text: folders of this machine are nobody else's business.
@@ -57,6 +58,11 @@ class Answer(JSONResponse):
         return json.dumps(content, allow_nan=False).encode()
 
 
+def answer(snapshot: Snapshot, status: int = 200, /, **values: Any) -> Answer:
+    """Answer with these values, and with the generation that they are from."""
+    return Answer({"generation": snapshot.generation, **values}, status)
+
+
 def guard(
     application: FastAPI,
     hosts: Collection[str],
@@ -82,20 +88,20 @@ def guard(
         began = perf_counter()
         try:
             if request.url.path == "/health" or _knows(request, token, user_header):
-                answer = await call_next(request)
+                made = await call_next(request)
             else:
                 asks = {} if token is None else {"WWW-Authenticate": 'Basic realm="vicinal"'}
-                answer = Answer({"detail": "This server does not know who asks."}, 401, asks)
+                made = Answer({"detail": "This server does not know who asks."}, 401, asks)
         except ClientDisconnect:
-            answer = Answer({"detail": "The request did not arrive."}, 400)
+            made = Answer({"detail": "The request did not arrive."}, 400)
         except Exception:
             _LOG.exception("a request to %s failed", request.url.path)
-            answer = Answer({"detail": "The server failed; see its terminal."}, 500)
+            made = Answer({"detail": "The server failed; see its terminal."}, 500)
         for name, value in HEADERS.items():
-            answer.headers.setdefault(name, value)
-        state.answers[answer.status_code] += 1
+            made.headers.setdefault(name, value)
+        state.answers[made.status_code] += 1
         state.seconds += perf_counter() - began
-        return answer
+        return made
 
     async def told(_: Request, error: Any) -> Answer:
         match error:

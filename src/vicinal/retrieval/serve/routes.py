@@ -19,7 +19,7 @@ from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.items import Item
 from vicinal.retrieval.library import Library
 from vicinal.retrieval.pages import encoded
-from vicinal.retrieval.serve.guard import FORMATS, MOST, Answer, decoded, upload
+from vicinal.retrieval.serve.guard import FORMATS, MOST, Answer, answer, decoded, upload
 
 _LARGEST = 2**63 - 1  # of an id
 # of a coordinate: above, a float32 sum of 65,536 squares could overflow
@@ -88,20 +88,18 @@ def search_routes(library: Library) -> APIRouter:
         searched = time.perf_counter()
         threshold = threshold_of(library, options.max_distance, by)
         within = [threshold and threshold.accepts(match) for match in near]
-        return Answer(
-            {
-                "generation": snapshot.generation,
-                "by": by,
-                "query": query,
-                "threshold": threshold and threshold.document,
-                "no_match": None if threshold is None else not any(within),
-                "matches": [
-                    {**match.item.document, "distance": match.distance, "matches": ok}
-                    for match, ok in zip(near, within, strict=True)
-                ],
-                "embedding_seconds": embedded - began if by in ("image", "text") else None,
-                "search_seconds": searched - embedded,
-            }
+        return answer(
+            snapshot,
+            by=by,
+            query=query,
+            threshold=threshold and threshold.document,
+            no_match=None if threshold is None else not any(within),
+            matches=[
+                {**match.item.document, "distance": match.distance, "matches": ok}
+                for match, ok in zip(near, within, strict=True)
+            ],
+            embedding_seconds=embedded - began if by in ("image", "text") else None,
+            search_seconds=searched - embedded,
         )
 
     @routes.post("/image", openapi_extra=_UPLOAD)
@@ -164,7 +162,7 @@ def item_routes(library: Library) -> APIRouter:
         """The classes of the collection with their numbers of items, by name."""
         snapshot = library.snapshot()
         counts = [{"label": label, "items": count} for label, count in snapshot.labels().items()]
-        return Answer({"generation": snapshot.generation, "classes": counts})
+        return answer(snapshot, classes=counts)
 
     @routes.get("/items")
     def items(
@@ -175,20 +173,13 @@ def item_routes(library: Library) -> APIRouter:
         rows = range(len(snapshot)) if label is None else snapshot.rows({"label": label}).tolist()
         step = max(1, len(rows) // limit) if spread else 1
         page = [snapshot.items[row].document for row in rows[offset::step][:limit]]
-        return Answer(
-            {
-                "generation": snapshot.generation,
-                "total": len(rows),
-                "offset": offset,
-                "items": page,
-            }
-        )
+        return answer(snapshot, total=len(rows), offset=offset, items=page)
 
     @routes.get("/items/{id}")
     def one(id: Id) -> Answer:
         """One item."""
         snapshot = library.snapshot()
-        return Answer({"generation": snapshot.generation, "item": item_of(snapshot, id).document})
+        return answer(snapshot, item=item_of(snapshot, id).document)
 
     def picture(id: int, side: int, named: int | None) -> Response:
         snapshot = library.collection.snapshot()  # pictures are the same by any label

@@ -23,7 +23,7 @@ from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.library import Library
 from vicinal.retrieval.overview import CollectionMap, collection_map
 from vicinal.retrieval.pages import as_shown
-from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer
+from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer, answer
 from vicinal.run_directory import RunDirectory
 
 # The report carries its own policy; as an answer of ours it is also shut off from everything else
@@ -48,7 +48,8 @@ def view_routes(library: Library) -> APIRouter:
     @routes.get("/api/about")
     def about() -> Answer:
         """The run, the newest generation of its collection, and the limits of a request."""
-        return Answer(_about(library))
+        snapshot = library.snapshot()
+        return answer(snapshot, **_about(library, snapshot))
 
     @routes.get("/api/map")
     def map() -> Answer:
@@ -57,19 +58,19 @@ def view_routes(library: Library) -> APIRouter:
         snapshot = library.collection.snapshot()
         found = computing(snapshot)
         if not found.done():
-            computed = {"state": "computing", "total": len(snapshot)}
-            return Answer({"generation": snapshot.generation, **computed}, 202)
+            return answer(snapshot, 202, state="computing", total=len(snapshot))
         if (failure := found.exception()) is not None:
             computing.cache_clear()  # the next request tries again
             raise HTTPException(500, f"It could not be computed: {failure}") from failure
-        return Answer(found.result())
+        return answer(snapshot, **found.result())
 
     @routes.get("/api/hardness")
     def hard() -> Answer:
         """Charts of the training's own quantities, the hardest classes and the most confused
         pairs."""
         with decoding(library.run.path):
-            return Answer(_hardness(library.run, library.snapshot()))
+            snapshot = library.snapshot()
+            return answer(snapshot, **_hardness(library.run, snapshot))
 
     @routes.get("/health")
     def health() -> Answer:
@@ -108,7 +109,6 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap) -> dict[str, Any]:
     columns = map_columns([snapshot.item(id).label for id in ids], found.positions.astype(float))
     held = len(columns["classes"])
     return {
-        "generation": snapshot.generation,
         "state": "ready",
         "total": len(snapshot),
         "method": "t-SNE",
@@ -119,12 +119,10 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap) -> dict[str, Any]:
     }
 
 
-def _about(library: Library) -> dict[str, Any]:
-    snapshot = library.snapshot()
+def _about(library: Library, snapshot: Snapshot) -> dict[str, Any]:
     info = library.run.info
     config = library.run.config
     return {
-        "generation": snapshot.generation,
         "title": str(config.get("title") or info.get("name") or library.run.path.name),
         "preset": config.get("preset"),
         "data": (info.get("data") or {}).get("name"),
@@ -155,7 +153,6 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
     held = snapshot.labels()
     charts, _ = read_progress(run.metrics())
     return {
-        "generation": snapshot.generation,
         "charts": [
             {**one, "mark": mark, "caption": artifacts.captions.get(one["key"], "")}
             for one in sorted(charts, key=_explains)

@@ -2,7 +2,6 @@
 clean` found."""
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -12,10 +11,9 @@ from starlette.responses import Response
 
 from vicinal.data.table import read_columns
 from vicinal.files import decoding
-from vicinal.retrieval.items import Item
 from vicinal.retrieval.library import Library
 from vicinal.retrieval.pages import as_csv, as_given, as_shown
-from vicinal.retrieval.serve.guard import Answer, require_own_page
+from vicinal.retrieval.serve.guard import Answer, answer, require_own_page
 from vicinal.retrieval.serve.routes import Listed, Offset
 
 FINDINGS = "clean/findings.csv"  # below the run
@@ -31,18 +29,16 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     def work() -> Answer:
         snapshot = library.collection.snapshot()
         state = library.annotations.read(snapshot)
-        return Answer(
-            {
-                "generation": snapshot.generation,
-                "writable": writable,
-                "lost": [*state.lost],
-                "can_undo": state.can_undo,
-                "findings": file.is_file(),
-                "items": [
-                    {"target": target, "label": label or None, "dropped": not label}
-                    for target, label in state.items.items()
-                ],
-            }
+        return answer(
+            snapshot,
+            writable=writable,
+            lost=[*state.lost],
+            can_undo=state.can_undo,
+            findings=file.is_file(),
+            items=[
+                {"target": target, "label": label or None, "dropped": not label}
+                for target, label in state.items.items()
+            ],
         )
 
     def may_write() -> None:
@@ -118,25 +114,11 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         chosen = [one for one in found if kind in (None, one["kind"])]
         page = chosen[offset : offset + limit]
         named = {path for one in page for path in (one["path"], *one["neighbors"])}
-        return Answer(
-            {
-                "generation": snapshot.generation,
-                "total": len(chosen),
-                "kinds": kinds,
-                "offset": offset,
-                "findings": page,
-                "items": {
-                    path: item.document
-                    for path, item in _by_path(snapshot.items).items()
-                    if path in named
-                },
-            }
+        shown = [(as_shown(item.path), item) for item in snapshot.items]  # as tables hold them
+        held = Counter(path for path, _ in shown)  # one that several places have names no item
+        items = {path: item.document for path, item in shown if path in named and held[path] == 1}
+        return answer(
+            snapshot, total=len(chosen), kinds=kinds, offset=offset, findings=page, items=items
         )
 
     return routes
-
-
-def _by_path(items: Sequence[Item]) -> dict[str, Item]:
-    """Return items by path as tables hold it, without paths that several places have."""
-    held = Counter(as_shown(item.path) for item in items)
-    return {as_shown(item.path): item for item in items if held[as_shown(item.path)] == 1}
