@@ -1,160 +1,135 @@
 """Published benchmarks: their lists, and the counts they are held to."""
 
+import io
 import re
-import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.io import savemat
 
-from vicinal.data import (
-    CUB,
-    Cars196,
-    InShop,
-    StanfordOnlineProducts,
-    check,
-    open_path,
-)
+from vicinal.data import CUB, Cars196, InShop, StanfordOnlineProducts, check, open_path
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
 HALVES = {"train": (4, 2), "test": (4, 2)}
 BIRDS = ("001.Albatross", "002.Auk", "003.Wren", "004.Yellowthroat")
 BIRD_PATHS = [f"{name}/{name[4:]}_{number}.jpg" for name in BIRDS for number in range(2)]
-CARS = (
-    "AM General Hummer SUV 2000",
-    "Acura RL Sedan 2012",
-    "Ram C/V Cargo Van",
-    "smart fortwo 2012",
-)
+CARS = ("AM General Hummer SUV", "Acura RL Sedan", "Ram C/V Cargo Van", "smart fortwo")
 CAR_PATHS = [f"car_ims/{number:06d}.jpg" for number in range(1, 9)]
 EBAY = "image_id class_id super_class_id path\n"
-EBAY_TRAIN = [
-    "1 1 1 bicycle_final/11_0.JPG",
-    "2 1 1 bicycle_final/11_1.JPG",
-    "3 2 12 toaster_final/12_0.JPG",
-]
-EBAY_TEST = ["4 3 1 bicycle_final/13_0.JPG", "5 3 1 bicycle_final/13_1.JPG"]
-CLOTHES = [
-    ("img/WOMEN/Dresses/id_00000002/02_1_front.jpg", "id_00000002", "train"),
-    ("img/WOMEN/Dresses/id_00000002/02_2_side.jpg", "id_00000002", "train"),
-    ("img/WOMEN/Tees/id_00000001/01_1_front.jpg", "id_00000001", "query"),
-    ("img/WOMEN/Tees/id_00000001/01_2_side.jpg", "id_00000001", "gallery"),
-    ("img/MEN/Denim/id_00000080/01_1_front.jpg", "id_00000080", "gallery"),
-    ("img/MEN/Denim/id_00000080/01_3_back.jpg", "id_00000080", "query"),
-]
+EBAY_TRAIN = """1 1 1 bicycle_final/11_0.JPG
+2 1 1 bicycle_final/11_1.JPG
+3 2 12 toaster_final/12_0.JPG
+"""
+EBAY_TEST = """4 3 1 bicycle_final/13_0.JPG
+5 3 1 bicycle_final/13_1.JPG
+"""
+CLOTHES = """6
+image_name item_id evaluation_status
+img/WOMEN/Dresses/id_00000002/02_1_front.jpg    id_00000002   train
+img/WOMEN/Dresses/id_00000002/02_2_side.jpg     id_00000002   train
+img/WOMEN/Tees/id_00000001/01_1_front.jpg       id_00000001   query
+img/WOMEN/Tees/id_00000001/01_2_side.jpg        id_00000001   gallery
+img/MEN/Denim/id_00000080/01_1_front.jpg        id_00000080   gallery
+img/MEN/Denim/id_00000080/01_3_back.jpg         id_00000080   query
+"""
 
 
-def write_annotations(root, paths=CAR_PATHS, numbers=(1, 1, 2, 2, 3, 3, 4, 4), classes=CARS):
-    """As the set has them: a row of structs with the box first, class and a split of its own
+def annotations(numbers=(1, 1, 2, 2, 3, 3, 4, 4)):
+    """As Cars196 has them: a row of structs with the box first, class and a split of its own
     last."""
-    annotations = np.zeros(
-        (1, len(paths)),
-        dtype=[(name, object) for name in ("relative_im_path", "bbox_x1", "class", "test")],
-    )
-    for row, (path, number) in enumerate(zip(paths, numbers, strict=True)):
-        annotations[0, row] = (path, np.uint8(7), np.uint8(number), np.uint8(row % 2))
-    savemat(
-        root / "cars_annos.mat",
-        {"annotations": annotations, "class_names": np.array([classes], dtype=object)},
-    )
+    fields = ("relative_im_path", "bbox_x1", "class", "test")
+    rows = np.zeros((1, len(numbers)), dtype=[(name, object) for name in fields])
+    for row, (path, number) in enumerate(zip(CAR_PATHS, numbers, strict=True)):
+        rows[0, row] = (path, np.uint8(7), np.uint8(number), np.uint8(row % 2))
+    file = io.BytesIO()
+    savemat(file, {"annotations": rows, "class_names": np.array([CARS], dtype=object)})
+    return file.getvalue()
 
 
-def write_partition(folder, rows=CLOTHES):
-    folder.mkdir(exist_ok=True)
-    lines = [f"{path:<75} {item:<20} {status}" for path, item, status in rows]
-    (folder / "list_eval_partition.txt").write_text(
-        "\n".join([str(len(rows)), "image_name item_id evaluation_status", *lines]) + "\n"
-    )
-
-
-@pytest.fixture
-def birds(write_pictures, monkeypatch):
-    """Two classes to train on, two to test on, two pictures each."""
-    monkeypatch.setattr(CUB, "counts", HALVES)
-    root = write_pictures(*(f"images/{path}" for path in BIRD_PATHS))
-    (root / "images.txt").write_text(
-        "".join(f"{number} {path}\n" for number, path in enumerate(BIRD_PATHS, 1))
-    )
-    (root / "image_class_labels.txt").touch()
-    return root
-
-
-@pytest.fixture
-def cars(write_pictures, monkeypatch):
-    monkeypatch.setattr(Cars196, "counts", HALVES)
-    root = write_pictures(*CAR_PATHS)
-    write_annotations(root)
-    return root
-
-
-@pytest.fixture
-def products(write_pictures, monkeypatch):
-    monkeypatch.setattr(StanfordOnlineProducts, "counts", {"train": (3, 2), "test": (2, 1)})
-    root = write_pictures("x.jpg")
-    for line in EBAY_TRAIN + EBAY_TEST:
-        path = root / line.split()[-1]
-        path.parent.mkdir(exist_ok=True)
-        shutil.copy(root / "x.jpg", path)
-    (root / "Ebay_train.txt").write_text(EBAY + "\n".join(EBAY_TRAIN) + "\n")
-    (root / "Ebay_test.txt").write_text(EBAY + "\n".join(EBAY_TEST) + "\n")
-    return root
-
-
-@pytest.fixture
-def clothes(write_pictures, monkeypatch):
-    monkeypatch.setattr(InShop, "counts", {"train": (2, 1), "query": (2, 2), "gallery": (2, 2)})
-    root = write_pictures(*(path for path, _, _ in CLOTHES))
-    write_partition(root)
-    return root
-
-
-SETS = {  # fixture, a picture, what is not published in the small set
-    CUB: ("birds", BIRD_PATHS[5], "'train': (8, 4), 'test': (0, 0)}, not {'train': (5864, 100)"),
-    Cars196: ("cars", CAR_PATHS[0], "'train': (8, 4), 'test': (0, 0)}, not {'train': (8054, 98)"),
+SETS = {  # counts of a small set, its lists, and how they differ from the published ones
+    CUB: (
+        HALVES,
+        {
+            "images.txt": "".join(f"{row} {path}\n" for row, path in enumerate(BIRD_PATHS, 1)),
+            "image_class_labels.txt": "",
+        },
+        "are {'train': (8, 4), 'test': (0, 0)}, not {'train': (5864, 100)",
+    ),
+    Cars196: (
+        HALVES,
+        {"cars_annos.mat": annotations()},
+        "are {'train': (8, 4), 'test': (0, 0)}, not {'train': (8054, 98)",
+    ),
     StanfordOnlineProducts: (
-        "products",
-        "toaster_final/12_0.JPG",
-        "'train': (3, 2), 'test': (2, 1)}, not {'train': (59551, 11318)",
+        {"train": (3, 2), "test": (2, 1)},
+        {"Ebay_train.txt": EBAY + EBAY_TRAIN, "Ebay_test.txt": EBAY + EBAY_TEST},
+        "are {'train': (3, 2), 'test': (2, 1)}, not {'train': (59551, 11318)",
     ),
     InShop: (
-        "clothes",
-        CLOTHES[3][0],
-        "'train': (2, 1), 'query': (2, 2), 'gallery': (2, 2)}, not {'train': (25882, 3997)",
+        {"train": (2, 1), "query": (2, 2), "gallery": (2, 2)},
+        {"list_eval_partition.txt": CLOTHES},
+        "are {'train': (2, 1), 'query': (2, 2), 'gallery': (2, 2)}, not {'train': (25882, 3997)",
     ),
 }
 
 
+def put(file, content):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.fixture
+def lay(tmp_path, monkeypatch):
+    """``lay(kind)``: a small set of that kind, with its pictures, and its folder."""
+
+    def make(kind):
+        counts, lists, _ = SETS[kind]
+        monkeypatch.setattr(kind, "counts", counts)
+        for name, content in lists.items():
+            put(tmp_path / name, content)
+        data = kind(str(tmp_path))
+        picture = io.BytesIO()
+        Image.new("RGB", (12, 10)).save(picture, "JPEG")
+        source = data.load(strict=False).source
+        for path in source.paths:
+            put(source.root / path, picture.getvalue())
+        return data, tmp_path
+
+    return make
+
+
 @pytest.mark.parametrize("kind", SETS)
-def test_every_set_is_held_to_its_lists_and_counts(kind, request, monkeypatch):
-    fixture, name, unpublished = SETS[kind]
-    root = request.getfixturevalue(fixture)
-    assert open_path(root) == kind(str(root))
-    source = kind(str(root)).load().source
-    (source.root / name).unlink()
-    with pytest.raises(DataError, match=rf"1 of . listed images of .* are missing .*\({name}"):
-        kind(str(root)).load()
-    assert check(kind(str(root))).findings["unusable"][0].startswith(name)
+def test_every_set_is_held_to_its_lists_and_counts(kind, lay, monkeypatch):
+    data, root = lay(kind)
+    assert open_path(root) == data
+    source = data.load().source
+    (source.root / source.paths[3]).unlink()
+    with pytest.raises(DataError, match=rf"1 of . listed .* are missing .*\({source.paths[3]}"):
+        data.load()
+    assert check(data).findings["unusable"][0].startswith(source.paths[3])
     monkeypatch.undo()
-    with pytest.raises(DataError, match=re.escape(unpublished)):
-        kind(str(root)).load(strict=False)
+    with pytest.raises(DataError, match=re.escape(SETS[kind][2])):
+        data.load(strict=False)
 
 
-def test_the_first_species_train_and_the_others_test(birds):
-    records = CUB(str(birds)).load()
+def test_the_first_species_train_and_the_others_test(lay):
+    records = lay(CUB)[0].load()
     assert records.name == "CUB-200-2011" and records.classes == BIRDS
-    assert [records.source.name(row) for row in range(8)] == BIRD_PATHS
+    assert records.names() == BIRD_PATHS
     assert records.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and records.labels.dtype == np.int64
     assert records.splits.tolist() == ["train"] * 4 + ["test"] * 4
     assert records.source.read(7).size == (12, 10)
 
 
 @pytest.mark.parametrize("line", ["9 005.Owl", "x 005.Owl/1.jpg", "9"])
-def test_a_damaged_list_is_an_error_with_its_line(birds, line):
-    with (birds / "images.txt").open("a") as file:
+def test_a_damaged_list_is_an_error_with_its_line(lay, line):
+    data, root = lay(CUB)
+    with (root / "images.txt").open("a") as file:
         file.write(f"\n{line}\n")
     with pytest.raises(DataError, match=r"images\.txt, line 10: .* is no row of the list"):
-        CUB(str(birds)).load()
+        data.load()
 
 
 @pytest.mark.data
@@ -171,50 +146,43 @@ def test_the_real_birds_have_the_published_counts(data_root):
     assert open_path("$VICINAL_DATA/CUB_200_2011") == CUB()
 
 
-def test_damaged_annotations_are_an_error(cars):
-    path = cars / "cars_annos.mat"
-    for content in (b"", path.read_bytes()[:300]):
+def test_damaged_annotations_are_an_error(lay):
+    data, root = lay(Cars196)
+    path = root / "cars_annos.mat"
+    for content in (b"", annotations()[:300]):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"cars_annos\.mat is not readable as MATLAB"):
-            Cars196(str(cars)).load()
+            data.load()
     savemat(path, {"something": 1})
     with pytest.raises(DataError, match="KeyError: 'class_names'"):
-        Cars196(str(cars)).load()
+        data.load()
 
 
-def test_the_two_lists_of_products_are_the_splits(products):
-    records = StanfordOnlineProducts(str(products)).load()
+def test_the_two_lists_of_products_are_the_splits(lay):
+    records = lay(StanfordOnlineProducts)[0].load()
     assert records.name == "Stanford Online Products"
     assert records.classes == ("bicycle/1", "toaster/2", "bicycle/3")
     assert records.labels.tolist() == [0, 0, 1, 2, 2]
     assert records.splits.tolist() == ["train"] * 3 + ["test"] * 2
     assert records.columns["super_class"].tolist() == [1, 1, 12, 1, 1]
-    assert records.source.name(4) == "bicycle_final/13_1.JPG" and records.source.read(4).size == (
-        12,
-        10,
-    )
+    assert records.source.name(4) == "bicycle_final/13_1.JPG"
 
 
-def test_query_and_gallery_are_roles_in_the_test_split(clothes):
-    records = InShop(str(clothes)).load()
+def test_query_and_gallery_are_roles_in_the_test_split(lay):
+    records = lay(InShop)[0].load()
     assert records.name == "In-Shop"
     assert records.classes == ("id_00000002", "id_00000001", "id_00000080")
     assert records.splits.tolist() == ["train"] * 2 + ["test"] * 4
     assert records.columns["role"].tolist() == [0, 0, 1, 2, 2, 1]
-    assert records.part("test").columns["role"].tolist() == [1, 2, 2, 1]
-    assert not overlapping_classes(records) and records.source.read(5).size == (12, 10)
+    assert not overlapping_classes(records)
 
 
-def test_the_layout_of_all_of_deepfashion_is_known_too(clothes):
-    (clothes / "img").rename(clothes / "moved")
-    (clothes / "Img").mkdir()
-    (clothes / "moved").rename(clothes / "Img" / "img")
-    (clothes / "list_eval_partition.txt").unlink()
-    write_partition(clothes / "Eval")
-    assert open_path(clothes) == InShop(str(clothes))
-    records = InShop(str(clothes)).load()
-    assert (
-        len(records) == 6
-        and records.source.name(0) == CLOTHES[0][0]
-        and records.source.read(0).size == (12, 10)
-    )
+def test_the_layout_of_all_of_deepfashion_is_known_too(lay):
+    data, root = lay(InShop)
+    (root / "Img").mkdir()
+    (root / "img").rename(root / "Img/img")
+    (root / "Eval").mkdir()
+    (root / "list_eval_partition.txt").rename(root / "Eval/list_eval_partition.txt")
+    assert open_path(root) == data
+    records = data.load()
+    assert len(records) == 6 and records.source.read(0).size == (12, 10)
