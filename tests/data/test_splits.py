@@ -22,11 +22,9 @@ LABELS = np.repeat(np.arange(10), 3)
 CLASSES = tuple("abcdefghij")
 
 
-def records(splits, labels=LABELS):
-    source = FeatureArray(
-        np.zeros((len(labels), 2), np.float32), [str(row) for row in range(len(labels))]
-    )
-    return Records("letters", source, labels, CLASSES, np.asarray(splits))
+def records(splits):
+    source = FeatureArray(np.zeros((30, 2), np.float32), [*map(str, range(30))])
+    return Records("letters", source, LABELS, CLASSES, np.asarray(splits))
 
 
 def test_drawn_classes_depend_on_the_seed_alone_and_stay_whole():
@@ -80,13 +78,11 @@ def test_each_class_is_validated_in_exactly_one_fold():
     folds = class_folds(labels, 4, seed=0)
     assert len(folds) == 4
     assert sorted(np.concatenate([validated for _, validated in folds])) == list(range(30))
-    for trained, validated in folds:
+    for (trained, validated), again in zip(folds, class_folds(labels, 4, seed=0), strict=True):
         assert sorted([*trained, *validated]) == list(range(30))
         assert not set(labels[trained]) & set(labels[validated])
         assert len(set(labels[validated])) in (2, 3)
-    assert all(
-        (a[1] == b[1]).all() for a, b in zip(folds, class_folds(labels, 4, seed=0), strict=True)
-    )
+        assert_array_equal(validated, again[1])
 
 
 def test_whole_numbers_sort_as_numbers_and_other_names_as_text():
@@ -113,12 +109,8 @@ def test_a_row_of_several_labels_stands_for_its_rarest():
 
 
 def test_splits_have_the_usual_spellings_and_no_others():
-    assert named_splits(["train", " Test", "val", "validation"], str).tolist() == [
-        "train",
-        "test",
-        "validation",
-        "validation",
-    ]
+    names = ["train", " Test", "val", "validation"]
+    assert named_splits(names, str).tolist() == ["train", "test", "validation", "validation"]
     with pytest.raises(
         DataError, match=r"x\.csv, line 3: unknown split 'tset'; did you mean 'test'"
     ):

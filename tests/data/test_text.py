@@ -18,9 +18,9 @@ def table(tmp_path):
     for number in range(8):
         Image.new("L", (8, 8), 30 * number).save(tmp_path / f"{number}.png")
 
-    def write(*lines, name="pairs.csv"):
-        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return tmp_path / name
+    def write(*lines):
+        (tmp_path / "pairs.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return tmp_path / "pairs.csv"
 
     return write
 
@@ -31,17 +31,12 @@ def rows(records):
 
 
 def test_a_table_of_pictures_and_texts_is_both(table):
-    path = table(
-        "path,text,label,camera", "0.png,an owl,owl,1", "1.png,an owl,owl,2", "2.png,a wren,wren,3"
-    )
-    records = open_path(path).load()
-    assert rows(records) == [
-        ("0.png", "owl", GALLERY),
-        ("1.png", "owl", GALLERY),
-        ("2.png", "wren", GALLERY),
-        ("an owl", "owl", QUERY),
-        ("a wren", "wren", QUERY),
-    ]
+    lines = "0.png,an owl,owl,1", "1.png,an owl,owl,2", "2.png,a wren,wren,3"
+    records = open_path(table("path,text,label,camera", *lines)).load()
+    pictures = [("0.png", "owl"), ("1.png", "owl"), ("2.png", "wren")]
+    texts = [("an owl", "owl"), ("a wren", "wren")]
+    expected = [(*one, GALLERY) for one in pictures] + [(*one, QUERY) for one in texts]
+    assert rows(records) == expected
     assert records.columns["camera"].tolist() == [1, 2, 3, 1, 3]
     assert records.source.read(0).size == (8, 8) and records.source.read(3).size == (128, 128)
     pictures = records.take(np.array([2, 0]))
@@ -50,24 +45,16 @@ def test_a_table_of_pictures_and_texts_is_both(table):
 
 
 def test_without_labels_a_text_is_a_class_or_a_picture_that_has_several(table):
-    texts = Table(
-        str(table("path,text", "0.png,an owl", "1.png,an owl", "2.png,a wren")), text="text"
-    ).load()
-    assert texts.classes == ("a wren", "an owl")
-    several = table(
-        "path,caption", "0.png,an owl", "0.png,a bird at night", "1.png,a wren", name="several.csv"
-    )
-    records = Table(str(several), text="caption").load()
+    path = table("path,text", "0.png,an owl", "1.png,an owl", "2.png,a wren")
+    assert open_path(path).load().classes == ("a wren", "an owl")
+    path = table("path,caption", "0.png,an owl", "0.png,a bird at night", "1.png,a wren")
+    records = Table(str(path), text="caption").load()
     assert records.classes == ("0.png", "1.png") and len(records) == 5
 
 
 def test_vectors_may_have_texts(tmp_path):
-    np.savez(
-        tmp_path / "a.npz",
-        features=np.eye(3, dtype=np.float32),
-        labels=[0, 0, 1],
-        texts=["owl", "owl", "wren"],
-    )
+    vectors = {"features": np.eye(3, dtype=np.float32), "labels": [0, 0, 1]}
+    np.savez(tmp_path / "a.npz", **vectors, texts=["owl", "owl", "wren"])
     data = open_path(tmp_path / "a.npz")
     records = data.load()
     assert isinstance(data, Arrays) and data.text == "texts" and records.source.kind == "features"
@@ -76,17 +63,11 @@ def test_vectors_may_have_texts(tmp_path):
     assert [bytes(row.tolist()) for row in batch.texts] == [b"owl\0", b"wren"]
 
 
-def test_sentences_are_read_with_a_name_each(tmp_path):
-    path = tmp_path / "s.csv"
-    path.write_text(
-        "text,label,split\nwhere?,place,train\nhow much?,money,test\nwhere?,other,test\n"
-    )
+def test_sentences_are_read_with_a_name_each(table):
+    lines = "where?,place,train", "how much?,money,test", "where?,other,test"
+    path = table("text,label,split", *lines)
     records = open_path(path).load()
-    assert [records.source.name(row) for row in range(3)] == [
-        "where?",
-        "how much?",
-        "where? (line 4)",
-    ]
+    assert records.source.names == ["where?", "how much?", "where? (line 4)"]
     (batch,) = load_all(records, TextTransform())
     assert batch.texts is None and bytes(batch.inputs[2].tolist()) == b"where?\0\0\0"
     report = check(Sentences(str(path)))
@@ -100,11 +81,8 @@ def test_pictures_that_cannot_be_read_are_replaced_by_pictures_or_left_out(table
     (tmp_path / "1.png").write_bytes(b"no picture")
     transform = ImageTransform(size=8, channels=1)
     (batch,) = load(records, [[4, 1, 5, 0]], transform, seed=0, epoch=0, skip_corrupt=True)
-    assert (
-        batch.indices.tolist() == [4, 2, 5, 0]
-        and batch.skipped == (1,)
-        and len(batch.inputs) == len(batch.texts)
-    )
+    assert batch.indices.tolist() == [4, 2, 5, 0] and batch.skipped == (1,)
+    assert len(batch.inputs) == len(batch.texts) == 2
     kept = list(load_all(records, transform, batch_size=3, skip_corrupt=True))
     assert [one.indices.tolist() for one in kept] == [[0, 2], [3, 4, 5], [6, 7]]
     assert [(len(one.inputs), one.texts is None) for one in kept] == [
