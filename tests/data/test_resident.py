@@ -59,8 +59,7 @@ def where(request, monkeypatch):
 
 
 def of(source):
-    splits = np.array(["train"] * 4)
-    return Records("m", source, np.arange(4), tuple("abcd"), splits)
+    return Records("m", source, np.arange(4), tuple("abcd"), np.array(["train"] * 4))
 
 
 @pytest.mark.parametrize("transform", [RANDOM, BOXES, CAFFE])
@@ -80,7 +79,7 @@ def test_batches_of_decoded_images_are_those_of_files(images, transform, kind, w
     same(load_all(ours, transform, 2), load_all(theirs, transform, 2))
 
 
-def test_other_preparations_and_other_rows_are_read(images, monkeypatch):
+def test_other_preparations_are_read(images, monkeypatch):
     there = decode(images.part("test"))
     assert len(decoded(there).pixels) == 6
     monkeypatch.setattr(ImageFiles, "read", lambda *rest: pytest.fail("read again"))
@@ -99,17 +98,19 @@ def test_an_unreadable_image_is_an_error_or_replaced_as_among_files(images, wher
     for batches in (load(there, plan, RANDOM, seed=0, epoch=0), load_all(there, RANDOM)):
         with pytest.raises(DataError, match=f"{name} cannot be read"):
             list(batches)
-    options = {"seed": 0, "epoch": 0, "skip_corrupt": True}
+
+    def replaced(records, plan=plan):
+        return load(records, plan, RANDOM, seed=0, epoch=0, skip_corrupt=True)
+
     for row in (4, 5):
         broken(images, row)
         there = decode(images, skip_corrupt=True)
-        same(load(there, plan, RANDOM, **options), load(images, plan, RANDOM, **options))
-    ours, theirs = (load_all(one, RANDOM, 2, skip_corrupt=True) for one in (there, images))
-    same(ours, theirs)
+        same(replaced(there), replaced(images))
+    same(*(load_all(one, RANDOM, 2, skip_corrupt=True) for one in (there, images)))
     broken(images, 3)
     message = r"b/0.jpg cannot be read, and no other .* 'b' .* \(2 tried\)"
     with pytest.raises(DataError, match=message):
-        list(load(decode(images, skip_corrupt=True), [[3]], RANDOM, **options))
+        list(replaced(decode(images, skip_corrupt=True), [[3]]))
 
 
 @pytest.mark.gpu
@@ -175,12 +176,8 @@ def test_processes_decode_the_same_tell_how_far_they_are_and_pass_on_the_error(i
 # -- the folder that keeps arrays -----------------------------------------------------------------
 
 
-def pixels(records, folder=None, transform=RANDOM, **options):
-    return decoded(decode(records, transform, cache=folder, **options)).pixels
-
-
-def arrays(folder):
-    return sorted(folder.glob("*.npy"))
+def pixels(records, folder=None, transform=RANDOM):
+    return decoded(decode(records, transform, cache=folder)).pixels
 
 
 def test_the_second_decodes_nothing_and_has_the_same_pixels(images, folder, monkeypatch):
@@ -191,7 +188,7 @@ def test_the_second_decodes_nothing_and_has_the_same_pixels(images, folder, monk
     again = lambda *rest: pytest.fail("decoded again")  # noqa: E731
     monkeypatch.setattr(loader._Preparation, "__call__", again)
     assert torch.equal(alone, first) and torch.equal(pixels(images, folder), alone)
-    assert len(arrays(folder)) == 3 and not list(folder.glob(".*.part"))
+    assert len([*folder.glob("*.npy")]) == 3 and not [*folder.glob(".*.part")]
 
 
 def test_a_file_replaced_by_one_of_equal_size_is_decoded_again(images, folder):
@@ -205,7 +202,7 @@ def test_a_file_replaced_by_one_of_equal_size_is_decoded_again(images, folder):
 
 def test_a_damaged_array_is_made_again(images, folder):
     whole = pixels(images, folder)
-    (path,) = arrays(folder)
+    (path,) = folder.glob("*.npy")
     os.truncate(path, path.stat().st_size - 1)
     for _ in range(2):
         assert torch.equal(pixels(images, folder), whole)
@@ -234,4 +231,4 @@ def test_the_setting_wins_over_the_environment(tmp_path, monkeypatch):
 def test_where_an_image_cannot_be_read_nothing_is_kept(images, folder):
     broken(images, 4)
     found = decoded(decode(images, skip_corrupt=True, cache=folder))
-    assert list(found.unreadable) == [4] and not arrays(folder)
+    assert list(found.unreadable) == [4] and not [*folder.glob("*.npy")]

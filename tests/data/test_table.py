@@ -54,18 +54,13 @@ def npz(tmp_path):
 
 
 def test_rows_splits_and_numbers_are_those_of_the_table(write):
-    text = (
-        "path,label,split,angle,note\n"
-        "0.png,x,train,0.5,a\n1.png,10,val,1,b\n2.png,9,test,2,c\n3.png,x,test,3,d\n"
-    )
-    records = open_path(write(text)).load()
+    rows = "0.png,x,train,0.5,a\n1.png,10,val,1,b\n2.png,9,test,2,c\n3.png,x,test,3,d\n"
+    records = open_path(write(f"path,label,split,angle,note\n{rows}")).load()
     assert records.name == "list"
     assert records.source.paths == ["0.png", "1.png", "2.png", "3.png"]
-    assert [records.classes[label] for label in records.labels] == ["x", "10", "9", "x"]
+    assert records.class_names() == [["x"], ["10"], ["9"], ["x"]]
     assert records.splits.tolist() == ["train", "validation", "test", "test"]
-    assert {name: column.tolist() for name, column in records.columns.items()} == {
-        "angle": [0.5, 1, 2, 3]
-    }
+    assert [*records.columns] == ["angle"] and records.columns["angle"].tolist() == [0.5, 1, 2, 3]
     assert records.source.read(3).size == (12, 10)
     assert overlapping_classes(records) == ("x",)
 
@@ -286,11 +281,10 @@ def test_splits_names_and_further_numbers_come_along(npz):
 
 
 def test_what_embed_writes_is_read(npz):
-    classes = np.array(["wren", "robin"])
-    names = np.array(list("abcd"))
-    path = npz(embeddings=np.eye(4), labels=np.array([1, 1, 0, 0]), classes=classes, names=names)
+    given = {"classes": np.array(["wren", "robin"]), "names": np.array(list("abcd"))}
+    path = npz(embeddings=np.eye(4), labels=np.array([1, 1, 0, 0]), **given)
     records = Arrays(path, test=0.0).load()
-    assert [records.classes[label] for label in records.labels] == ["robin"] * 2 + ["wren"] * 2
+    assert records.class_names() == [["robin"]] * 2 + [["wren"]] * 2
     assert records.source.names == list("abcd")
 
 
