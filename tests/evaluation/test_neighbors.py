@@ -43,42 +43,46 @@ def test_equals_all_pairs(rng, k, apart, metric):
     assert_close(found.distances, distances)
 
 
-def test_equal_distances_come_in_order_of_their_ids(rng):
-    grid = torch.cartesian_prod(*[torch.arange(5.0)] * 3)[torch.randperm(125, generator=rng)]
-    found = neighbors(grid, 30)
-    assert torch.equal(found.ids, by_hand(grid, 30)[0])
+def ties(rng):
+    return torch.cartesian_prod(*[torch.arange(5.0)] * 3)[torch.randperm(125, generator=rng)]
 
 
-def test_duplicates_of_a_query_remain_its_neighbors_and_only_it_is_left_out(rng):
+def duplicates(rng):
     rows = torch.randn(200, 8, generator=rng)
     rows[[50, 51, 199]] = rows[3].clone()
-    found = neighbors(rows, 4)
-    assert found.ids[50, :3].tolist() == [3, 51, 199]
-    assert found.ids[3, :3].tolist() == [50, 51, 199]
-    assert found.distances[50, :3].tolist() == [0, 0, 0]
+    return rows
 
 
-def test_more_duplicates_than_candidates_are_still_settled():
-    rows = torch.zeros(400, 3)
-    rows[::2] = 1.0
-    found = neighbors(rows, 5)
-    assert found.ids[1].tolist() == [3, 5, 7, 9, 11]
-    assert found.ids[0].tolist() == [2, 4, 6, 8, 10]
-    assert found.distances.eq(0).all()
+def more_duplicates_than_candidates(rng):
+    return (torch.arange(400.0) % 2).unsqueeze(1).expand(-1, 3)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_near_neighbors_keep_their_order_where_a_float32_product_loses_it(rng, offset):
-    rows = offset + torch.randn(150, 16, generator=rng) * torch.logspace(-4, 0, 150).unsqueeze(1)
-    assert torch.equal(neighbors(rows, 10).ids, by_hand(rows, 10)[0])
+def near(rng):
+    return torch.randn(150, 16, generator=rng) * torch.logspace(-4, 0, 150).unsqueeze(1)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_tiny_and_huge_rows_neither_vanish_nor_overflow(rng, scale):
-    rows = torch.randn(100, 4, generator=rng)
-    far = torch.full((1, 4), 1e5)
-    found = neighbors(torch.cat([rows, far]) * scale, 3)
-    assert torch.equal(found.ids, by_hand(torch.cat([rows, far]) * scale, 3)[0])
+def one_far(rng):
+    return torch.cat([torch.randn(100, 4, generator=rng), torch.full((1, 4), 1e5)])
+
+
+@pytest.mark.parametrize(
+    ("draw", "scale", "offset"),
+    [
+        (ties, 1, 0),
+        (duplicates, 1, 0),
+        (more_duplicates_than_candidates, 1, 0),
+        (near, 1, 0),
+        (near, 1, 1e4),  # where a float32 product loses their order
+        (one_far, 1e-30, 0),
+        (one_far, 1e30, 0),
+    ],
+)
+def test_rows_that_a_product_mixes_up_are_told_apart(rng, draw, scale, offset):
+    rows = offset + scale * draw(rng)
+    found = neighbors(rows, 10)
+    ids, distances = by_hand(rows, 10)
+    assert torch.equal(found.ids, ids)
+    assert_close(found.distances, distances)
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3000, 10**6])

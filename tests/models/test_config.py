@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.testing import assert_close
 
 from vicinal.arguments import describe
 from vicinal.errors import ConfigError
@@ -14,7 +13,6 @@ from vicinal.models import (
     Identity,
     ModelConfig,
     ResNet,
-    SmallConvNet,
     SmallResNet,
 )
 from vicinal.models.backbone import CAFFE, HALF, IMAGENET
@@ -152,27 +150,3 @@ def test_auto_weights_are_resolved_and_asking_for_them_draws_nothing(monkeypatch
     state = torch.get_rng_state()
     assert not ModelConfig().has_weights() and ModelConfig(name="small").has_weights()
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_weights_of_a_run_start_another(tmp_path):
-    first = ModelConfig(name="small", arguments={"widths": (4, 8)}, dim=3).build()
-    torch.save(first.state_dict(), tmp_path / "w.pth")
-    second = ModelConfig(
-        name="small", arguments={"widths": (4, 8)}, dim=9, weights=str(tmp_path / "w.pth")
-    ).build()
-    assert same(first.backbone, second.backbone)
-
-
-@pytest.mark.parametrize("pooling", ["average", "max", "both", "generalized"])
-def test_tokens_are_pooled_as_the_places_of_a_map(pooling, rng):
-    maps = torch.randn(2, 6, 3, 3, generator=rng)
-    embedder = Embedder(SmallConvNet(1, (6,)), pooling=pooling)
-    assert_close(embedder.pool(maps.flatten(2).transpose(1, 2)), embedder.pool(maps))
-
-
-def test_the_class_token_and_the_average_leave_each_other_out(rng):
-    tokens = torch.randn(2, 5, 6, generator=rng)
-    backbone = Identity(6)
-    backbone.prefix_tokens = 2
-    assert torch.equal(Embedder(backbone, pooling="token").pool(tokens), tokens[:, 0])
-    assert_close(Embedder(backbone).pool(tokens), tokens[:, 2:].mean(dim=1))

@@ -1,10 +1,12 @@
-"""The embedder's two outputs, its normalization and its pooling."""
+"""The embedder's two outputs, its normalization and its pooling; of two streams, which network a
+role takes, and the error without one."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.errors import ConfigError
+from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
 
 
 def test_normalization_is_explicit(rng):
@@ -31,7 +33,18 @@ def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
         "generalized": cubic,
     }
     for pooling, expected in expectations.items():
-        assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
+        embedder = Embedder(network, pooling=pooling)
+        assert_close(embedder.features(inputs), expected)
+        tokens = maps.flatten(2).transpose(1, 2)
+        assert_close(embedder.pool(tokens), expected)  # as the places of a map
+
+
+def test_the_class_token_and_the_average_leave_each_other_out(rng):
+    tokens = torch.randn(2, 5, 6, generator=rng)
+    backbone = Identity(6)
+    backbone.prefix_tokens = 2
+    assert torch.equal(Embedder(backbone, pooling="token").pool(tokens), tokens[:, 0])
+    assert_close(Embedder(backbone).pool(tokens), tokens[:, 2:].mean(dim=1))
 
 
 @pytest.mark.parametrize("hidden", [None, 6])
@@ -68,3 +81,44 @@ def test_a_generalized_mean_of_an_empty_map_passes_finite_gradients():
     maps = torch.zeros(2, 3, 4, 4, requires_grad=True)
     Embedder(SmallConvNet(1, (4, 6)), pooling="generalized").pool(maps).sum().backward()
     assert maps.grad is not None and torch.isfinite(maps.grad).all()
+
+
+@pytest.fixture
+def embedder():
+    torch.manual_seed(0)
+    return TwoStreamEmbedder(Embedder(Identity(6), 3), Embedder(Identity(6), 3))
+
+
+def test_a_role_names_its_stream(embedder):
+    assert (
+        embedder.stream("query") is embedder.query
+        and embedder.stream("gallery") is embedder.gallery
+    )
+    plain = embedder.query
+    assert plain.stream("query") is plain.stream("gallery") is plain.stream(None) is plain
+
+
+def test_without_a_role_nothing_is_embedded(embedder):
+    for ask in (embedder, embedder.features, embedder.embed, lambda _: embedder.stream(None)):
+        with pytest.raises(ConfigError, match="different networks"):
+            ask(torch.zeros(2, 6))
+
+
+def test_weights_of_a_run_fill_each_network_and_head_that_they_fit(embedder):
+    def run(dim=3):
+        return TwoStreamEmbedder(Embedder(Identity(6), dim), Embedder(Identity(6), 3))
+
+    def heads(of):
+        return [stream.head.weight for stream in of.streams]
+
+    two = run()
+    two.take(embedder.state_dict())
+    assert two.took_head and all(map(torch.equal, heads(two), heads(embedder)))
+    one = embedder.gallery
+    for alone, given in ((Embedder(Identity(6), 3), embedder), (run(), one)):
+        alone.take(given.state_dict())
+        assert all(torch.equal(head, one.head.weight) for head in heads(alone))
+    other = run(dim=4)
+    other.take(embedder.state_dict())
+    assert other.left == ["head of query"] and not other.took_head
+    assert torch.equal(other.gallery.head.weight, one.head.weight)

@@ -1,4 +1,5 @@
-"""ResNet against torchvision's, and the shape of SmallResNet."""
+"""ResNet against torchvision's, BN-Inception against that of pretrained-models, and the shape of
+SmallResNet."""
 
 import pytest
 import torch
@@ -6,26 +7,30 @@ from torch.testing import assert_close
 
 from vicinal.arguments import describe
 from vicinal.errors import ConfigError
-from vicinal.models import ModelConfig, ResNet, SmallConvNet, SmallResNet
+from vicinal.models import BNInception, ModelConfig, ResNet, SmallConvNet, SmallResNet
 from vicinal.models.backbone import Preprocessing
 
 
 @pytest.mark.parametrize(
-    ("depth", "parameters", "width", "first", "norm"),
+    ("make", "parameters", "width", "first", "norm"),
     [
-        (18, 11_176_512, 512, [4.5093, 1.4639, 1.1313, 28.458], 408.014),
-        (50, 23_508_032, 2048, [2833.9, 5190.1, 0.0, 5376.1], 176_046.7),
+        (lambda: ResNet(18), 11_176_512, 512, [4.5093, 1.4639, 1.1313, 28.458], 408.014),
+        (lambda: ResNet(50), 23_508_032, 2048, [2833.9, 5190.1, 0.0, 5376.1], 176_046.7),
+        # 11,295,240 with a classifier of 1,000 x (1,024 + 1)
+        (BNInception, 10_270_240, 1024, [3.6299, 3.7519, 0.0, 0.0], 185.028),
     ],
 )
-def test_size_and_features_are_those_of_torchvisions_module(
-    depth, parameters, width, first, norm, filled, picture
+def test_names_size_and_features_are_those_of_the_public_module(
+    make, parameters, width, first, norm, filled, picture
 ):
-    """Features recorded from torchvision 0.29."""
-    ours = filled(ResNet(depth))
+    """Features recorded from torchvision 0.29 and pretrainedmodels 0.7.4, with an odd side so that
+    every pooling rounds up; each tensor is filled by its name, so that another name would show."""
+    ours = filled(make())
     assert (sum(p.numel() for p in ours.parameters()), ours.width) == (parameters, width)
     with torch.no_grad():
         maps = ours(picture(97))
-    assert maps.shape == (1, width, 4, 4)
+    side = 3 if make is BNInception else 4
+    assert maps.shape == (1, width, side, side)
     features = maps.mean(dim=(2, 3))[0]
     assert_close(features[:4], torch.tensor(first), rtol=1e-3, atol=1e-3)
     assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)

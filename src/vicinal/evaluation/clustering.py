@@ -178,7 +178,6 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
     """
     if len(labels) == 0:
         raise DataError("clustering scores need at least one row, got none.")
-    n = len(labels)
     _, label, classes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
     _, cluster, clusters = torch.unique(assignments.cpu(), return_inverse=True, return_counts=True)
     places, together = torch.unique(label * len(clusters) + cluster, return_counts=True)
@@ -188,10 +187,9 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
     f1 = 2 * both / (by_class + by_cluster) if by_class + by_cluster else 1.0
     if len(places) == len(classes) == len(clusters):  # also where all entropies are 0
         return {"nmi": 1.0, "ami": 1.0, "f1": f1}
-    expected = classes[places // len(clusters)].double() * clusters[places % len(clusters)] / n
-    share = together.double() / n
-    information = max(0.0, float((share * (together / expected).log()).sum()))
-    entropy = (_entropy(classes) + _entropy(clusters)) / 2
+    entropies = [_entropy(sizes) for sizes in (classes, clusters, together)]
+    entropy = (entropies[0] + entropies[1]) / 2
+    information = max(0.0, 2 * entropy - entropies[2])  # I = H(Ω) + H(C) - H(Ω, C)
     ami = 0.0  # where one part holds all, chance tells as much
     if min(len(classes), len(clusters)) > 1:
         chance = expected_information(classes, clusters)
@@ -216,13 +214,9 @@ def cluster(
     count = len(torch.unique(labels))
     runs = kmeans_runs(embeddings, count, seed=seed, restarts=restarts, together=together)
     scores = [clustering_scores(labels, assigned) for assigned in runs]
-    means = {name: statistics.fmean(one[name] for one in scores) for name in scores[0]}
-    spread = (
-        {name: statistics.stdev(one[name] for one in scores) for name in scores[0]}
-        if len(runs) > 1
-        else {}
-    )
-    return means, spread
+    columns = {name: [one[name] for one in scores] for name in scores[0]}
+    spread = {name: statistics.stdev(column) for name, column in columns.items() if len(runs) > 1}
+    return {name: statistics.fmean(column) for name, column in columns.items()}, spread
 
 
 def expected_information(class_sizes: Int[Tensor, "c"], cluster_sizes: Int[Tensor, "k"]) -> float:
@@ -259,5 +253,4 @@ def expected_information(class_sizes: Int[Tensor, "c"], cluster_sizes: Int[Tenso
 
 
 def _entropy(sizes: Int[Tensor, "parts"]) -> float:
-    share = sizes / sizes.sum(dtype=torch.float64)
-    return float(-(share * share.log()).sum())
+    return float(torch.special.entr(sizes / sizes.sum(dtype=torch.float64)).sum())

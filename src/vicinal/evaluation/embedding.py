@@ -238,7 +238,8 @@ def ranks_on_ray(count: int, task: Callable[[], T]) -> T:
         raise ConfigError(f"--ray needs at least 1 worker; got {count}.")
     with ray_cluster() as ray:
         gpus = int(ray.cluster_resources().get("GPU", 0) > 0)
-        for attempt in range(_ATTEMPTS):
+        attempts = _ATTEMPTS
+        while True:
             ranks = [ray.remote(num_gpus=gpus)(_Rank).remote() for _ in range(count)]
             try:
                 host, port = ray.get(ranks[0].address.remote())
@@ -252,12 +253,12 @@ def ranks_on_ray(count: int, task: Callable[[], T]) -> T:
                 result: T = ray.get(first)
                 return result
             except ray.exceptions.ActorDiedError:
-                if attempt == _ATTEMPTS - 1:
+                attempts -= 1
+                if not attempts:
                     raise
             finally:
                 for each in ranks:
                     ray.kill(each)
-    raise AssertionError
 
 
 class _Rank:

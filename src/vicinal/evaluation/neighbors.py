@@ -197,13 +197,13 @@ class Gallery:
             return
         among = self.rows
         budget = chunk_bytes or _CHUNK_BYTES.get(among.device.type, _CHUNK_BYTES["cpu"])
-        masked = without is not None and without.dtype == torch.bool
-        count = int((~without).sum()) if masked else len(among)
+        hidden = without if without is not None and without.dtype == torch.bool else None
+        count = len(among) if hidden is None else int((~hidden).sum())
         # Candidates pay only where k asks for less than half of the rows: gathering one costs about
         # as much as two distances in passing. Else float64 values, their order and a copy.
         whole = self.metric == "poincare" or 2 * k >= count
-        if masked and (whole or 4 * count < len(among)):  # gathering takes less than comparing all
-            kept = (~without).nonzero().squeeze(1)
+        if hidden is not None and (whole or 4 * count < len(among)):  # gathering takes less
+            kept = (~hidden).nonzero().squeeze(1)
             left = copy.copy(self)
             left.rows = among[kept]
             vars(left).pop("proposal", None)
@@ -220,8 +220,8 @@ class Gallery:
                 values = self._distances(block)
             else:
                 values, reach = self.proposal(block)
-            if masked:
-                values[:, : len(among)].masked_fill_(without, torch.inf)
+            if hidden is not None:
+                values[:, : len(among)].masked_fill_(hidden, torch.inf)
             elif without is not None:
                 mine = without[part].to(values.device)
                 rows = (mine >= 0).nonzero().squeeze(1)
@@ -391,8 +391,12 @@ def _nearest(
     width = int((minima <= limit).sum(dim=1).max())
     fit = max(1, budget // max(1, _CANDIDATE_BYTES * size * width))
     if fit < len(block):  # of many equal rows
-        parts = zip(*(part.split(fit) for part in (block, values, reach)), strict=True)
-        return [found for part in parts for found in _nearest(*part, among, k, budget)]
+        parts = zip(*(torch.split(part, fit) for part in (block, values, reach)), strict=True)
+        return [
+            found
+            for some, theirs, reaches in parts
+            for found in _nearest(some, theirs, reaches, among, k, budget)
+        ]
     group = minima.topk(width, largest=False).indices.unsqueeze(1)
     offered = grouped.gather(2, group.expand(-1, size, -1)).flatten(1)
     places = torch.arange(size, device=group.device).unsqueeze(1) * minima.shape[1]
@@ -406,7 +410,9 @@ def _nearest(
         ordered(
             0, _apart(left.unsqueeze(1), embedding(right.clamp(min=0), among)).squeeze(1), right, k
         )
-        for left, right in zip(block.split(per_pass), candidates.split(per_pass), strict=True)
+        for left, right in zip(
+            torch.split(block, per_pass), torch.split(candidates, per_pass), strict=True
+        )
     ]
 
 

@@ -156,11 +156,11 @@ def relevant_counts(
         if gallery_labels is None:
             counts -= (labels.any(dim=1) if same is None else same(labels, labels)).long()
         return counts
-    names = (labels if gallery_labels is None else gallery_labels).long()
-    classes, counts = torch.unique(names, return_counts=True)
-    place = torch.searchsorted(classes, labels.long().contiguous()).clamp(max=len(classes) - 1)
-    own = 1 if gallery_labels is None else 0
-    return torch.where(classes[place] == labels, counts[place] - own, 0)
+    names = labels if gallery_labels is None else gallery_labels
+    classes, places = torch.unique(torch.cat([labels.long(), names.long()]), return_inverse=True)
+    held = places[len(labels) :].bincount(minlength=len(classes))
+    found: Tensor = held[places[: len(labels)]] - int(gallery_labels is None)
+    return found
 
 
 def some_relevant(

@@ -314,7 +314,6 @@ class ModelConfig(Settings, kw_only=True):
 
     def _backbone(self, channels: int, width: int | None, size: int | None) -> nn.Module:
         kind = self.backbone
-        arguments = dict(self.arguments)
         if self.module is not None:
             shape = (channels, size or 224, size or 224) if width is None else (width,)
             # A copy, so that the next run starts as this one.
@@ -324,33 +323,27 @@ class ModelConfig(Settings, kw_only=True):
             raise ConfigError(f"model {self.name} does not take {got}. Set model.name={use}.")
         if width is not None:
             return Identity(width)
-        if kind is NGrams:
-            return kind(**arguments)
-        if not issubclass(kind, Backbone):
-            return kind(channels=channels, **arguments)
-        if channels != 3:
+        if issubclass(kind, Backbone) and channels != 3:
             raise ConfigError(
                 f"model {self.name} takes 3 channels, got {channels}. Set transform.channels=3."
             )
-        if issubclass(kind, LibraryBackbone) and kind is not TextEncoder:
-            arguments["size"] = size
-        if kind in (TimmBackbone, ImageEncoder):
-            arguments["pooled"] = self.pooling is None
         frozen = self.weights != "none" if self.freeze_norm is None else self.freeze_norm
-        return kind(**self._settled(), freeze_norm=frozen, **arguments)
+        facts = {"channels": channels, "size": size, "freeze_norm": frozen}
+        facts["pooled"] = self.pooling is None
+        asked = parameters(kind)
+        given = {key: value for key, value in facts.items() if key in asked}
+        return kind(**self._settled(), **given, **self.arguments)
 
     def _settled(self) -> dict[str, Any]:
         """Return the constructor's arguments that the name settles."""
-        if self.name.startswith(_ENCODERS):
+        kind = self.backbone
+        if issubclass(kind, Encoder):
             return {"name": self.name}
-        for prefix in PREFIXES:
-            if self.name.startswith(prefix):
-                return {"name": self.name.removeprefix(prefix)}
-        if self.name.startswith("efficientnet_"):
+        if issubclass(kind, LibraryBackbone):
+            return {"name": self.name.partition(":")[2]}
+        if kind is EfficientNetLite:
             return {"variant": self.name.removeprefix("efficientnet_")}
-        if self.name.startswith("resnet"):
-            return {"depth": int(self.name.removeprefix("resnet"))}
-        return {}
+        return {"depth": int(self.name.removeprefix("resnet"))} if kind is ResNet else {}
 
 
 def backbone_class(name: str) -> type[nn.Module]:

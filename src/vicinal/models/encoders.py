@@ -5,7 +5,6 @@ is kept as JSON, so that a run is opened without that folder and without a hub.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -40,14 +39,7 @@ _TOWER = {"images": ("vision", "visual_projection"), "text": ("text", "text_proj
 _OF_PICTURES = {"vision_config", "num_channels", "image_size"}
 FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU)}
-_POOLING = {  # as older folders have it, and newer ones
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+_POOLING = "pooling_mode_"  # of older folders, which have a switch for each
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _NOTED = ("_name_or_path", "dtype", "torch_dtype", "auto_map", "transformers_version")
 
@@ -241,7 +233,7 @@ def pool(mode: str, tokens: Float[Tensor, "n t c"], keep: Bool[Tensor, "n t"]) -
     if mode == "weightedmean":
         weights = weights * torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     total = weights.sum(dim=1, keepdim=True)
-    total = total.sqrt() if mode == "mean_sqrt_len_tokens" else total
+    total = total.sqrt() if mode.startswith("mean_sqrt_len") else total
     return (tokens * weights[:, :, None]).sum(dim=1) / total
 
 
@@ -381,9 +373,10 @@ def _modules(name: str) -> tuple[str, list[Document]]:
         settings = _content(folder, f"{path}/config.json")
         if kind == "Pooling":
             modes = settings.get("pooling_mode") or [
-                _POOLING[key] for key in _POOLING if settings.get(key)
+                key.removeprefix(_POOLING) for key in settings if _POOLING in key and settings[key]
             ]
-            found.append({"type": kind, "modes": [modes] if isinstance(modes, str) else modes})
+            modes = [modes] if isinstance(modes, str) else modes
+            found.append({"type": kind, "modes": [mode.partition("_token")[0] for mode in modes]})
         elif kind == "Dense":
             activation = settings["activation_function"].rpartition(".")[2]
             layer = {key: settings[key] for key in ("in_features", "out_features", "bias")}
@@ -440,9 +433,10 @@ def _reading(transformers: Any, name: str, network: Document) -> Document:
 
 def _license(folder: str) -> str:
     """Return the license that a model card names, or ``"unknown"``."""
+    from huggingface_hub import metadata_load
+
     card = _file(folder, "README.md")
-    head = "" if card is None else card.read_text(encoding="utf-8").partition("\n---")[0]
-    found = dict(re.findall(r"^(license|license_name): *\"?([^\"\s]+)", head, re.M))
+    found = (metadata_load(card) if card else None) or {}
     return str(found.get("license_name", found.get("license", "unknown")))
 
 

@@ -53,7 +53,7 @@ class LibraryBackbone(Backbone):
         try:
             self.network = self._build()
             self._shape = tuple(probe(self, self._input).shape)
-        except (AssertionError, RuntimeError, ValueError) as error:
+        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, ConfigError):
                 raise
             own = self.preprocessing.size
@@ -143,12 +143,12 @@ class TimmBackbone(LibraryBackbone):
         self.pooled = pooled  # first, since the base's constructor builds with it
         super().__init__(name, freeze_norm=freeze_norm, size=size)
         if not pooled and len(self._shape) == 2:
-            raise self._unpoolable()
-        if len(self._shape) == 3:
-            tokens = getattr(self.network, "num_prefix_tokens", None)
-            self.prefix_tokens = (
-                int(hasattr(self.network, "cls_token")) if tokens is None else int(tokens)
+            raise ConfigError(
+                f"timm:{name} cannot be used without its own pooling. Leave out model.pooling."
             )
+        if len(self._shape) == 3:
+            of_class = hasattr(self.network, "cls_token")
+            self.prefix_tokens = int(getattr(self.network, "num_prefix_tokens", of_class))
 
     @classmethod
     def preprocessing_for(cls, name: str = "") -> Preprocessing:
@@ -192,10 +192,7 @@ class TimmBackbone(LibraryBackbone):
         network: nn.Module = self._create(pretrained=False)
         names = set(network.state_dict())
         if not self.pooled:
-            try:
-                network.reset_classifier(0, "")  # type: ignore[operator]
-            except (TypeError, AssertionError, AttributeError) as error:
-                raise self._unpoolable() from error
+            network.reset_classifier(0, "")  # type: ignore[operator]
         heads = getattr(network, "pretrained_cfg", {}).get("classifier") or ()
         heads = (heads,) if isinstance(heads, str) else heads
         self.classifiers = (
@@ -219,11 +216,6 @@ class TimmBackbone(LibraryBackbone):
     def _download(self) -> Mapping[str, Tensor]:
         result: Mapping[str, Tensor] = self._create(pretrained=True).state_dict()
         return result
-
-    def _unpoolable(self) -> ConfigError:
-        return ConfigError(
-            f"timm:{self.name} cannot be used without its own pooling. Leave out model.pooling."
-        )
 
 
 class TorchvisionBackbone(LibraryBackbone):

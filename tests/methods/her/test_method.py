@@ -13,7 +13,7 @@ from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.transforms import rotate
 from vicinal.errors import ConfigError
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
-from vicinal.methods.her import HER
+from vicinal.methods.her import HER, OrientationHead
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity, SmallResNet, TwoStreamEmbedder
 from vicinal.samplers import CrossViewSampler, NPairSampler
@@ -188,3 +188,16 @@ def paired_step(pairs):
     batch = paired_batch(pairs)
     scalars = dict(method(batch).scalars)
     return {"scalars": scalars, "weights": method.state_dict()}
+
+
+def test_the_orientation_head_has_the_authors_layers_and_looks_at_both_views(rng):
+    head = OrientationHead(5)
+    queries, gallery = torch.randn(2, 7, 5, generator=rng)
+    inner = head.first(torch.cat([queries, gallery], dim=1).clamp(min=0)).clamp(min=0)
+    out = head.second(inner)
+    assert (head.first.in_features, head.first.out_features, head.second.out_features) == (
+        10,
+        100,
+        2,
+    )
+    assert_close(head(queries, gallery), out / out.norm(dim=1, keepdim=True))
