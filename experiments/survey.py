@@ -6,16 +6,13 @@ weights.
 
 import published
 from benchmarks import (
-    CARS,
     CUB_FEATURES,
     EXPANSION,
     GLYPHS,
     HERE,
     HTL,
-    INSHOP,
     LOOP,
     MARGIN,
-    SOP,
     Benchmark,
     Rows,
 )
@@ -54,6 +51,6 @@ def loop(ours: Benchmark) -> Table:
 
 
 TABLES = [
-    *(survey(benchmark) for benchmark in (*HERE, CARS, SOP, INSHOP)),
+    *(survey(benchmark) for benchmark in HERE),
     *(loop(benchmark) for benchmark in (GLYPHS, CUB_FEATURES)),
 ]
