@@ -45,9 +45,9 @@ def test_groups_are_written_as_a_table_and_a_page(run, works):
     assert "Group 1: 4 items, " in page and page.count("data:image/jpeg") == 12
 
 
-def test_the_number_of_groups_is_chosen_and_the_folder_named(run, tmp_path, works):
+def test_there_are_as_many_groups_as_labels_and_the_folder_is_named(run, tmp_path, works):
     done = works("cluster", "run", "--to", "here", "--collection", "run/collection")
-    assert "chosen by silhouette" in done.stdout
+    assert "k-means with 3 groups" in done.stdout
     assert (tmp_path / "here" / "groups.csv").is_file()
 
 

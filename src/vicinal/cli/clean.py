@@ -32,7 +32,7 @@ def cluster(
     Args:
         run: A run's folder.
         data: What to cluster. Default: the collection.
-        groups: Number of groups. Default: chosen by silhouette.
+        groups: Number of groups. Default: as many as labels.
         to: Where to write. Default: RUN/clusters.
         collection: Where the collection is. Default: RUN/collection.
         device: auto, cpu or cuda.

@@ -1,16 +1,14 @@
 """A collection as a whole: its map, where items lie in the plane, and groups by k-means."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import torch
 
-from vicinal.errors import DataError
+from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.artifacts import tsne
 from vicinal.evaluation.clustering import kmeans
 from vicinal.evaluation.neighbors import neighbors
@@ -23,10 +21,7 @@ NAME = "map-t-sne.npz"
 POINTS = 100_000  # that a browser draws smoothly
 LANDMARKS = 10_000  # t-SNE takes a minute or two for these on two cores
 COMPONENTS = 50  # of PCA before it, as van der Maaten and Hinton 2008 (Section 4.2) use 30
-SAMPLE = 2000  # rows on which numbers of groups are compared: silhouettes need all their distances
 _SHOWN = 18  # pictures of a group, the nearest its mean
-_NEARLY = 0.75  # of the best silhouette; see `chosen_count`
-_MOST_TRIED = 512  # groups; a sample has too few rows for each of more
 
 
 # -- map ------------------------------------------------------------------------------------------
@@ -96,24 +91,14 @@ def principal_components(rows: Vectors) -> Vectors:
 # -- groups ---------------------------------------------------------------------------------------
 
 
-def cluster(
-    vectors: Vectors, groups: int | None = None
-) -> tuple[list[tuple[list[int], list[float]]], str]:
-    """Group rows that lie near one another by k-means.
-
-    Args:
-        vectors: rows to group; may be memory-mapped.
-        groups: how many; None chooses the number by silhouette.
+def cluster(vectors: Vectors, groups: int) -> list[tuple[list[int], list[float]]]:
+    """Group rows, which may be memory-mapped, that lie near one another by k-means.
 
     Returns:
-        rows of each group, those nearest its mean first, with their distances from it, the largest
-        group first; and how they were found, in a sentence.
+        rows of each group, those nearest its mean first, with their distances from it; the largest
+        group first.
     """
-    count = len(vectors)
-    if count < 4:
-        raise DataError(f"grouping needs at least 4 items; the collection has {count}. Index more.")
     rows = np.array(vectors, dtype=np.float32)
-    groups, reason = chosen_count(rows) if groups is None else (groups, "")
     assigned = kmeans(torch.from_numpy(rows), groups, seed=0).numpy()
     found = list[tuple[list[int], list[float]]]()
     for group in np.unique(assigned):
@@ -121,70 +106,32 @@ def cluster(
         spread = np.linalg.norm(rows[members] - rows[members].mean(axis=0), axis=1)
         order = np.argsort(spread, kind="stable")
         found.append((members[order].tolist(), spread[order].tolist()))
-    found.sort(key=lambda each: (-len(each[0]), min(each[0])))
-    return found, f"k-means with {groups} groups{reason}."
-
-
-def chosen_count(rows: Vectors) -> tuple[int, str]:
-    """Choose a number of groups by silhouette (Rousseeuw 1987); return also the values compared, in
-    words.
-
-    k-means is run on a sample of at most 2,000 rows, on 50 principal components, with 2, 4, 8, ...
-    groups, then with numbers around the best. More than 512 groups are not tried: such a number has
-    to be named.
-
-    Differs: embeddings of classes that are alike in families often fall apart best in two, which
-    says nothing about the classes. So where the silhouette falls from 2 on and rises again to three
-    quarters of its largest value or more, the largest after the rise counts.
-    ``docs/howto/export.md`` has what this was judged by.
-    """
-    from sklearn.metrics import silhouette_score
-
-    sample = principal_components(rows[np.sort(drawn(len(rows), SAMPLE))])
-    most = min(_MOST_TRIED, len(sample) // 2)
-
-    @cache
-    def score(count: int) -> float:
-        found = kmeans(torch.from_numpy(sample), count, seed=0, restarts=2).numpy()
-        several = 1 < len(np.unique(found)) < len(sample)
-        return float(silhouette_score(sample, found)) if several else -1.0
-
-    doubled = {2**power for power in range(1, most.bit_length())} | {most}
-    peak = _peak({count: score(count) for count in doubled})
-    around = {round(peak * factor) for factor in (0.6, 0.7, 0.85, 1, 1.2, 1.4, 1.7)}
-    near = [count for count in sorted(around) if 2 <= count <= most]
-    best = max(near, key=score)
-    tried = ", ".join(f"{count}: {score(count):.3f}" for count in sorted(doubled.union(near)))
-    return best, f", a number chosen by silhouette on {len(sample):,} rows (tried {tried})"
-
-
-def _peak(scores: Mapping[int, float]) -> int:
-    """Return the number with the largest score; where scores fall and rise again nearly as high,
-    that after the rise.
-
-    >>> _peak({2: 0.10, 4: 0.08, 8: 0.09, 16: 0.07}), _peak({2: 0.9, 4: 0.5, 8: 0.51})
-    (8, 2)
-    """
-    counts = sorted(scores)
-    rises = [high for low, high in pairwise(counts) if scores[high] > scores[low]]
-    risen = [count for count in counts if count >= min(rises, default=0)]
-    best, later = (max(some, key=scores.__getitem__) for some in (counts, risen))
-    return later if scores[later] >= _NEARLY * scores[best] else best
+    return sorted(found, key=lambda each: (-len(each[0]), min(each[0])))
 
 
 def cluster_page(snapshot: Snapshot, groups: int | None = None) -> Page:
-    """Group a collection: largest group first, what is nearest its mean first."""
-    found, words = cluster(snapshot.euclidean_vectors(), groups)
+    """Group a collection: largest group first, what is nearest its mean first.
+
+    Args:
+        snapshot: the collection.
+        groups: how many; None makes as many as there are labels.
+    """
+    count = len(snapshot.labels()) if groups is None else groups
+    if groups is None and not count:
+        raise ConfigError(
+            "groups are as many as labels, but no item has one. Name a number with --groups."
+        )
+    found = cluster(snapshot.euclidean_vectors(), count)
     facts = [("groups", f"{len(found):,}"), ("items", f"{len(snapshot):,}")]
     pages = list[Group]()
     for number, (rows, spread) in enumerate(found, 1):
         mostly = _mostly([snapshot.items[row].label for row in rows])
         pages.append(Group(rows, spread, f"Group {number}: {len(rows):,} items{mostly}"))
     caption = (
-        "The number below a picture is its distance from the mean of its group; what is "
-        "nearest comes first."
+        f"k-means with {count} groups. The number below a picture is its distance from the mean of "
+        "its group; what is nearest comes first."
     )
-    return Page("Groups in the collection", facts, [words, caption], pages, _SHOWN)
+    return Page("Groups in the collection", facts, [caption], pages, _SHOWN)
 
 
 def _mostly(labels: Sequence[str | None]) -> str:
