@@ -1,8 +1,10 @@
 """What the tests of pages in a real browser share: how it is started, and how to wait for what
 comes late."""
 
+import re
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -37,6 +39,41 @@ def chromium():
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@contextmanager
+def visits(browser):
+    """``visit(address)`` opens a page; at the end nothing may have been complained of but what the
+    test expects, no name of a folder has run, and no other file and no other machine was asked."""
+    said = []
+    asked = []
+    contexts = []
+
+    def visit(address, width=1280, height=900, scheme="light", touch=False, script="void 0"):
+        address = address.as_uri() if isinstance(address, Path) else address
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, color_scheme=scheme, has_touch=touch)
+        contexts.append(context)
+        page = context.new_page()
+        page.add_init_script(script)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: request.url == address or asked.append(request.url))
+        page.goto(address)
+        return page
+
+    def expected(words):
+        said[:] = [text for text in said if words not in text]
+
+    visit.expected = expected
+    yield visit
+    for context in contexts:
+        for page in context.pages:
+            assert page.evaluate("window.injected") is None
+        context.close()
+    assert said == []
+    allowed = r"http://127\.0\.0\.1:\d+/|blob:http://127|data:"
+    assert [url for url in asked if not re.match(allowed, url)] == []
 
 
 def until(page, expression, wanted=True):

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from vicinal.errors import RunError, VicinalError
+from vicinal.errors import VicinalError
 from vicinal.reports import write_report
 
 
@@ -147,11 +147,6 @@ def test_a_run_that_has_only_begun_still_says_what_it_is(make_run, tmp_path):
 def test_feature_arrays_are_shown_by_name(reported_features):
     assert "data:image/webp" not in reported_features.text
     assert "<bdi>&lt;i&gt;gull&lt;/i&gt;</bdi>" in reported_features.text
-
-
-def test_a_folder_that_is_no_run_is_rejected(tmp_path):
-    with pytest.raises(RunError, match=r"no run\.json"):
-        write_report(tmp_path)
 
 
 @pytest.mark.parametrize(

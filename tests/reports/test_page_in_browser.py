@@ -5,47 +5,22 @@ import json
 import re
 
 import pytest
-from tests.browser import chromium, point_at, resting_box, until
+from tests.browser import chromium, point_at, resting_box, until, visits
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def tab():
-    """One browser and one tab for all tests here; closed before another module could want an event
-    loop."""
+def browser():
+    """One for all tests here; closed before another module could want an event loop."""
     with chromium() as browser:
-        yield browser.new_page()
+        yield browser
 
 
 @pytest.fixture
-def visit(tab):
-    """``visit(path, width=..., scheme=...)`` opens a report; at the end of the test nothing may
-    have gone wrong."""
-    said = []
-    asked = []
-    visited = []
-    listeners = {
-        "console": lambda message: said.append(message.text),
-        "pageerror": lambda error: said.append(str(error)),
-        "request": lambda request: asked.append(request.url),
-    }
-    for event, listener in listeners.items():
-        tab.on(event, listener)
-
-    def visit(path, width=1280, scheme="light"):
-        tab.set_viewport_size({"width": width, "height": 900})
-        tab.emulate_media(color_scheme=scheme)
-        visited.append(path.as_uri())
-        tab.goto(path.as_uri())
-        return tab
-
-    yield visit
-    assert tab.evaluate("window.injected") is None
-    for event, listener in listeners.items():
-        tab.remove_listener(event, listener)
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == visited
+def visit(browser):
+    with visits(browser) as visit:
+        yield visit
 
 
 def point_of_map(page, place):

@@ -68,13 +68,11 @@ def test_a_decision_follows_its_picture_and_is_listed_where_that_is_gone(annotat
 
 
 def test_many_writers_lose_nothing(snapshot, tmp_path):
-    def write(place):
-        mine = Annotations(tmp_path)  # as another process would open it
-        for number in range(5):
-            mine.change(snapshot, [5 * place + number], "a")
+    def write(id):  # as another process would
+        Annotations(tmp_path).change(snapshot, [id], "a")
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
+        list(pool.map(write, range(20)))
     assert set(Annotations(tmp_path).read(snapshot).items) == set(range(20))
 
 

@@ -2,7 +2,7 @@
 their place."""
 
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -86,26 +86,22 @@ def test_a_snapshot_outlives_its_files_and_a_generation_is_opened_once(
 def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
     """Each generation has as many items as its number says; none is ever seen with another's
     vectors."""
-    publish(tmp_path / "c", [Item(0, "0", None)], np.full((1, 2), 1.0), dim=2)
-    wrong = []
-    done = threading.Event()
+
+    def write(number):
+        items = [Item(row, str(row), None) for row in range(number)]
+        publish(tmp_path, items, np.full((number, 2), float(number)), dim=2)
 
     def read():
-        while not done.is_set():
-            snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
-            if not len(snapshot) == snapshot.generation == snapshot.vectors[-1, 0]:
-                wrong.append(snapshot.generation)
+        while (snapshot := CollectionDirectory.open(tmp_path).snapshot()).generation < 30:
+            assert len(snapshot) == snapshot.generation == snapshot.vectors[-1, 0]
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for number in range(2, 30):
-        items = [Item(row, str(row), None) for row in range(number)]
-        publish(tmp_path / "c", items, np.full((number, 2), float(number)), dim=2)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    write(1)
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for number in range(2, 31):
+            write(number)
+        for reader in readers:
+            reader.result()
 
 
 def test_a_generation_that_is_removed_while_it_is_opened_gives_way_to_the_newest(

@@ -9,7 +9,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
-from tests.browser import chromium
+from tests.browser import chromium, visits
 
 from vicinal.retrieval import pages
 from vicinal.retrieval.pages import Group, Page
@@ -84,13 +84,8 @@ def test_no_group_and_a_name_that_is_no_text(written):
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_in_a_browser_it_fits_and_nothing_goes_wrong(width, scheme, written, tmp_path):
     written(FIRST, SECOND)
-    said = []
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        page.on("console", lambda message: said.append(message.text))
-        page.goto((tmp_path / "new" / "groups.html").as_uri())
+    with chromium() as browser, visits(browser) as visit:
+        page = visit(tmp_path / "new" / "groups.html", width, scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert page.evaluate("[...document.images].every(image => image.alt)")
         assert page.locator("img").count() == 4
-        assert page.evaluate("window.injected") is None
-    assert said == []

@@ -60,9 +60,8 @@ def test_pictures_are_encoded_anew_and_kept_only_under_their_generation(client):
     assert client.get("/api/items/777/thumbnail").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["../secret.png", "link.png", "gone.jpg", "bad.jpg"])
 def test_no_file_outside_the_folder_is_sent_whatever_the_collection_says(
-    tmp_path, path, client_of, library_of, write_run
+    tmp_path, client_of, library_of, write_run
 ):
     run = write_run(tmp_path / "run")
     root = tmp_path / "pictures"
@@ -71,14 +70,14 @@ def test_no_file_outside_the_folder_is_sent_whatever_the_collection_says(
         Image.new("RGB", (9, 9), "red").save(tmp_path / name)
     (root / "link.png").symlink_to(tmp_path / "secret.png")
     (root / "bad.jpg").write_bytes(b"\xff\xd8 no picture")
-    items = [Item(row, name, "disc") for row, name in enumerate(("known.png", path))]
+    names = ["known.png", "../secret.png", "link.png", "gone.jpg", "bad.jpg"]
+    items = [Item(row, name, "disc") for row, name in enumerate(names)]
     places = [Place(str(root), str(root))]
-    publish(run.path / "collection", items, np.eye(2, 16), dim=16, places=places)
+    publish(run.path / "collection", items, np.eye(5, 16), dim=16, places=places)
     with client_of(library_of(run)) as client:
-        assert client.get("/api/items/0/image").status_code == 200
-        for kind in ("image", "thumbnail"):
-            answer = client.get(f"/api/items/1/{kind}")
-            assert answer.status_code == 404 and str(tmp_path) not in answer.text
+        answers = [client.get(f"/api/items/{id}/image") for id in range(5)]
+        assert [answer.status_code for answer in answers] == [200, 404, 404, 404, 404]
+        assert not any(str(tmp_path) in answer.text for answer in answers[1:])
 
 
 CLIMBING = ("/static/../page.html", "/static/%2e%2e/%2e%2e/pyproject.toml", "/static//etc/passwd")

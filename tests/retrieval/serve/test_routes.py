@@ -133,22 +133,8 @@ def test_malformed_vectors_get_a_clear_4xx(client, body):
     assert isinstance(answer.json()["detail"], str) and len(answer.text) < 1000
 
 
-def test_a_wrong_length_names_both_lengths(client):
-    answer = client.post("/api/search/vector", json={"vector": [0.1] * 15})
-    assert answer.status_code == 422
-    assert "16" in answer.json()["detail"] and "15" in answer.json()["detail"]
-
-
 def test_k_may_be_larger_than_the_collection(client):
     assert len(ids(client.get("/api/search/item/5?k=200"))) == 3 * PER_CLASS - 1
-
-
-def test_a_picture_is_embedded_as_the_model_embeds_its_file(
-    client, library, png, chance, as_bytes, drawn
-):
-    image = drawn("square", chance)
-    found = ids(client.post("/api/search/image?k=9", content=as_bytes(image)))
-    assert found == by_hand(library, library.model.embed(image)[0], 9)
 
 
 def test_a_run_on_features_takes_no_picture(featured, png):

@@ -78,19 +78,19 @@ def test_the_command_serves_by_tls_to_whoever_has_the_token_until_ctrl_c(served,
             assert process.stdout.readline() == "36 items of generation 1, 16 dimensions\n"
             address = process.stdout.readline().split()[2].replace("127.0.0.1", "localhost")
             trusted = ssl.create_default_context(cafile=pem)
+
+            def ask(headers, path="", data=None):
+                asked = urllib.request.Request(address + path, data, headers)
+                return urllib.request.urlopen(asked, timeout=10, context=trusted)
+
             with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(address, timeout=10, context=trusted)
-            proxied = {"X-Remote-User": "ada", "X-Forwarded-For": "203.0.113.9"}
-            asked = urllib.request.Request(address, headers=proxied)
-            assert urllib.request.urlopen(asked, timeout=10, context=trusted).status == 200
+                ask({})
+            assert ask({"X-Remote-User": "ada", "X-Forwarded-For": "203.0.113.9"}).status == 200
             known = {"Authorization": "Bearer 0123456789abcdef", "Content-Type": "application/json"}
-            asked = urllib.request.Request(f"{address}metrics", headers=known)
-            with urllib.request.urlopen(asked, timeout=10, context=trusted) as answer:
+            with ask(known, "metrics") as answer:
                 assert b"vicinal_items 36" in answer.read() and "server" not in answer.headers
-            change = b'{"targets": [0], "label": "x"}'
-            asked = urllib.request.Request(f"{address}api/annotations", change, known)
             with pytest.raises(urllib.error.HTTPError, match="403"):
-                urllib.request.urlopen(asked, timeout=10, context=trusted)
+                ask(known, "api/annotations", b'{"targets": [0], "label": "x"}')
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=10) in (0, 130)
             assert "Traceback" not in process.stderr.read()
