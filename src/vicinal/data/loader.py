@@ -37,6 +37,7 @@ from vicinal.data.records import (
     Batch,
     Decoded,
     ImageArray,
+    ImageFiles,
     Progress,
     Records,
     Source,
@@ -600,13 +601,13 @@ def contents(records: Records, progress: Progress = lambda done: None) -> UInt64
         result: UInt64[np.ndarray, "n"] = source.contents[positions]
         return result
     found = np.zeros(len(positions), np.uint64)
-    keep = bool(source.place) and len(positions) >= WORTH_KEEPING
-    place = blake2b(source.place.encode(errors="surrogateescape"), digest_size=10).hexdigest()
-    path = cache_folder() / f"contents-{place}.npz"
     known = np.zeros((2, 1), np.uint64)  # stamps, rising, and contents
-    if keep:
+    path = None
+    if isinstance(source, ImageFiles) and len(positions) >= WORTH_KEEPING:
+        place = blake2b(os.fsencode(source.root), digest_size=10).hexdigest()
+        path = cache_folder() / f"contents-{place}.npz"
         stamps = _told(source.stamp, positions)
-        with suppress(OSError, DataError):
+        with suppress(OSError, DataError, KeyError):  # of an earlier version
             known = read_arrays(path)["known"]
         order = np.searchsorted(known[0], stamps).clip(max=known.shape[1] - 1)
         found = np.where(known[0, order] == stamps, known[1, order], found)
@@ -614,7 +615,7 @@ def contents(records: Records, progress: Progress = lambda done: None) -> UInt64
     found[new] = _told(
         source.content, positions[new], lambda done: progress(len(found) - len(new) + done)
     )
-    if keep and stamps[new].any():
+    if path is not None and stamps[new].any():
         told = np.stack([stamps, found])[:, (stamps != 0) & (found != 0)]
         known = np.hstack([known, told])
         with suppress(OSError):  # a cache that cannot be written costs time, no more

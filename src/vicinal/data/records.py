@@ -76,7 +76,6 @@ class Source(ABC):
     in_memory: bool = False  # reading costs nothing, so processes that read ahead would not pay
     decoded: Decoded | None = None  # what a `Loader` takes instead of reading and preparing again
     contents: np.ndarray | None = None  # of each position what `loader.contents` tells, where known
-    place: str = ""  # where its files lie, of which `stamp` tells whether they changed
 
     def __init__(self, names: Sequence[str]) -> None:
         """``names``: a path or title of each example that a person recognizes; never used to find
@@ -111,11 +110,6 @@ class Source(ABC):
         nothing tells."""
         return None
 
-    def stamp(self, index: int) -> bytes | None:
-        """Return bytes that are others when ``content`` may be, without reading it, where the
-        source has a ``place``; None where nothing tells."""
-        return None
-
 
 _TICK = 2 * 10**9  # nanoseconds of the coarsest clock of a file system
 END = 2**16  # bytes at each end of a file that stand for its content
@@ -145,7 +139,6 @@ class ImageFiles(Source):
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         super().__init__(paths)
         self.root = root
-        self.place = str(root)
         self.paths = list(paths)
 
     def absent(self) -> list[int]:
@@ -163,6 +156,8 @@ class ImageFiles(Source):
             return ends_of(file, 0, path.stat().st_size) + (repr(box).encode() if box else b"")
 
     def stamp(self, index: int) -> bytes | None:
+        """Return bytes that are others when ``content`` may be, without reading it; None where
+        nothing tells."""
         path = f"{self.root}/{self.paths[index]}"
         stamp = stamp_of(parted(path)[0] if REGION in path else path)
         return stamp and os.fsencode(path) + stamp

@@ -68,14 +68,10 @@ class Members:
         is an error."""
         _, numbers = np.unique(of_rows, return_inverse=True)
         mine = numbers[self._rows]
-        of_class = mine[self._starts]
-        least, most = (edge.reduceat(mine, self._starts) for edge in (np.minimum, np.maximum))
-        if split := int((least != most).sum()):
-            raise ConfigError(
-                f"a class lies in one stratum, but {split} classes have rows in several. Correct "
-                "them."
-            )
-        return np.asarray(of_class)
+        of_class: Int[np.ndarray, "c"] = mine[self._starts]
+        if (mine != np.repeat(of_class, self.sizes)).any():
+            raise ConfigError("a class lies in one stratum, but some classes have rows in several.")
+        return of_class
 
     def deal_classes(
         self,
