@@ -77,6 +77,30 @@ def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rn
     assert embedder.state_dict().keys() == state.keys()
 
 
+class Compiled:
+    """What torch.compile returns has no truth value on some versions of torch."""
+
+    def __init__(self, network):
+        self.network = network
+
+    def __call__(self, inputs):
+        return 2 * self.network(inputs)
+
+    def __len__(self):
+        raise TypeError("SmallConvNet does not support len()")
+
+
+def test_a_compiled_backbone_takes_training_alone(rng, monkeypatch):
+    inputs = torch.rand(2, 3, 32, 32, generator=rng)
+    embedder = Embedder(SmallConvNet(3, (4, 8)), 3).eval()
+    measured = embedder.maps(inputs)
+    monkeypatch.setattr(torch, "compile", Compiled)
+    embedder.accelerate(None, compiled=True)
+    assert torch.equal(embedder.maps(inputs), measured)
+    trained = embedder.train().maps(inputs)
+    assert_close(trained, 2 * embedder.backbone(inputs))
+
+
 def test_a_generalized_mean_of_an_empty_map_passes_finite_gradients():
     maps = torch.zeros(2, 3, 4, 4, requires_grad=True)
     Embedder(SmallConvNet(1, (4, 6)), pooling="generalized").pool(maps).sum().backward()

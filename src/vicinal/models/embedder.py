@@ -223,7 +223,9 @@ class Embedder(nn.Module):
             torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None),
             kernels(inputs),
         ):
-            return (self._compiled or self.backbone)(inputs).float()
+            # Compiled modules have no truth value on torch 2.11.
+            network = self.backbone if self._compiled is None else self._compiled
+            return network(inputs).float()
 
     def pool(self, maps: Tensor) -> Features:
         """Turn what the backbone gives into one vector for each input."""
