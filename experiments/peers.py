@@ -110,7 +110,7 @@ def _triplets(pairs: Tensor, labels: Tensor, others: Tensor, named: Tensor, coun
     """Soft triplets with random anchors and positives of the one, random negatives of the other."""
     anchors = torch.randint(len(pairs), (count,), device=pairs.device)
     alike = labels[anchors, None] == labels
-    alike[torch.arange(count), anchors] = False
+    alike[torch.arange(count, device=pairs.device), anchors] = False
     positives = alike.float().multinomial(1).squeeze(1)
     negatives = torch.randint(len(others), (count,), device=pairs.device)
     right = labels[anchors] != named[negatives]
