@@ -150,6 +150,30 @@ def test_what_is_fixed_stays_as_it_is(make):
     assert len(make().candidates) == 113, "what was not fixed by the user is tried"
 
 
+def test_no_network_starts_that_would_not_end_before_the_last_run(make, monkeypatch):
+    """What the longest so far took is left; what still trains then is stopped."""
+    asked = []
+
+    class Watched(best.Pool):
+        def run(self, tasks, done, **how):
+            asked.append((len(list(tasks)), how["until"], how["stop"]))
+            return 1
+
+    monkeypatch.setattr(best, "Pool", Watched)
+    found = make()
+    found.last = 100.0
+    found.note("whole", (), 0, [0.5], 40.0)
+    assert not found.on_pool([*best._PROXIES], 0, "t", 90.0)
+    assert asked == [(7, 60.0, 100.0)]
+
+
+def test_networks_of_pictures_are_tried_with_other_pooling_and_crops(make):
+    found = make()
+    found.base = found.base.replace(model={"name": "efficientnet_lite0", "pooling": "generalized"})
+    assert ("model.pooling=average",) in found.of_pictures()
+    assert not any("transform" in word for words in found.of_pictures() for word in words)
+
+
 def test_records_are_held_out_where_classes_are_too_few(few, make):
     found = make(classes=3)
     found.race("heads", found.candidates, time.monotonic() + 1e4)

@@ -207,6 +207,14 @@ def test_when_time_is_up_no_task_starts(make, tmp_path, monkeypatch):
     assert not task("c").folder(tmp_path / "runs").exists()
 
 
+def test_when_time_is_over_what_runs_is_stopped(make):
+    pool, task = make
+    with pool(1) as one:
+        tasks = [task("slow"), task("b")]
+        left = one.run(tasks, lambda *_: "", title="t", stop=time.monotonic() + 2.0)
+    assert left == 2 and not one._running and not one.failures
+
+
 def test_no_slot_is_rejected(make):
     pool, _ = make
     with pytest.raises(ConfigError, match="at least 1"):

@@ -274,6 +274,15 @@ def test_patience_stops_and_keeps_the_best(begin):
     assert len(scores) == 3 and run.results["selected"]["step"] == 0
 
 
+def test_when_time_is_up_training_ends_and_is_measured(tiny, tmp_path, console):
+    config = tiny.config("training.epochs=40", "training.validation=0")
+    run = start(config, tmp_path / "run", command="test", console=console, until=0.0)
+    assert run.status["state"] == "finished" and run.status["step"] == 1
+    assert run.results["selected"]["step"] == 1 and "trained" in [
+        row["name"] for row in run.results["rows"]
+    ]
+
+
 def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_whole(
     tiny, console, begin, again
 ):

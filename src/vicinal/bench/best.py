@@ -36,9 +36,11 @@ from vicinal.data.splits import kin_of, most_folds
 from vicinal.errors import ConfigError, DataError, VicinalError
 from vicinal.evaluation.statistics import spread_of
 from vicinal.files import read_arrays, read_lines, write_arrays, write_text
+from vicinal.models.efficientnet_lite import EfficientNetLite
+from vicinal.parallel import pick_device
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 from vicinal.run_directory import RunDirectory
-from vicinal.training.console import Console
+from vicinal.training.console import Console, spell
 from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import pick_precision, prepare
 
@@ -48,9 +50,8 @@ WIDTH = 256  # of the features that heads race on: their largest components
 SHORT = 8  # so many times fewer steps tell which heads run where not all of them can
 FASTER = 4  # the rate of so few steps, or the highest would always lead
 SHARE = 0.4  # of the time for heads, that this may take
-PASSES = 4  # over all records, that the last run takes to be measured
 BACKWARD = 3.5  # what a step takes of a record, in passes forward
-LAST = 0.4  # of the time, that the last run may take
+LAST = 0.25  # of the time, that the last run may take
 HEADS = 0.25  # of the time before it, that heads may take where networks follow
 MARGIN = 0.05  # of the time; to be measured, the last run takes so many seconds, too
 END = 15.0
@@ -83,6 +84,15 @@ _LOSSES = (
     "loss=smooth_ap",
     "loss=danml",
 )
+# Proxies, and what makes other samples or classes for them.
+_PROXIES = (
+    ("loss=proxy_anchor",),
+    *(
+        ("loss=proxy_anchor", f"method={name}")
+        for name in ("proxy_synthesis", "metrix", "idml", "see", "hdml", "loop")
+    ),
+)
+_LARGER = ("efficientnet_lite1", "efficientnet_lite2")  # than Lite0, the default
 Words = tuple[str, ...]
 HEAD = ("settings", "trained", "folds", "held out", "difference ± s.e.")
 
@@ -248,6 +258,8 @@ class Search:
         self.key = sha256(repr(own).encode()).hexdigest()[:10]
         self.trials: dict[tuple[str, Words], Trial] = {}
         self.done: dict[str, int] = {}  # folds that all had which were left, by level
+        self.last = math.inf  # when the last run starts
+        self.measured = math.inf  # when it is measured
         known = [line for line in read_lines(self.journal) if line["search"] == self.key]
         for line in known:
             self._take(line)
@@ -402,8 +414,9 @@ class Search:
             self.note("whole", tasks[task], fold, **lines[0])
             return f"held out {100 * np.mean(lines[0]['scores']):.1f}"
 
+        latest = min(until, self.last - self.longest())
         with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
-            return not pool.run(tasks, done, title=title, until=until)
+            return not pool.run(tasks, done, title=title, until=latest, stop=self.last)
 
     # -- the whole search -------------------------------------------------------------------------
 
@@ -415,7 +428,7 @@ class Search:
         config = composed(self.data, words)
         data = self.data if isinstance(self.data, str) else "DATA"
         command = shlex.join(["vicinal", "train", "--data", data, *words])
-        run = train_run(config, self.out / "run", command=command)
+        run = train_run(config, self.out / "run", command=command, until=self.measured)
         write_text(run.path / "best.toml", config.toml())
         write_text(run.path / "best.md", self.page(chosen, command))
         return run
@@ -428,7 +441,7 @@ class Search:
         end = END + END_A_RECORD * self.tested
         passed = time.monotonic() - self.clocks[0]
         used = time.process_time() - self.clocks[1]
-        if self.read:  # all was computed here; others may keep the processor busy
+        if pick_device(self.base.training.device).type == "cpu":  # which others may keep busy
             end *= max(1.0, passed / used)
         until = self.until - MARGIN * whole - end
         record = self.trial("features", ()).seconds / len(self.records)
@@ -437,8 +450,17 @@ class Search:
         if self.read:
             timed = step_seconds(self.base, self.records, self.records.source.read(0).shape)
             step = timed[0] if timed else 0.0
-        until -= PASSES * record * (len(self.records) + self.tested)
-        fit = int(LAST * (until - self.began) / step) if step else 2 * steps
+        every = len(self.records) + self.tested
+        self.measured = until - record * (every + self.tested)
+        until = self.measured - record * (every + len(self.records))  # to decode and to start
+        if until <= time.monotonic():
+            took = spell(self.until - until)
+            self.console.line(
+                f"{whole / 60:g} minutes are too short: to begin and to measure a run takes about "
+                f"{took} of them. Give --minutes more; else the head in closed form is kept.",
+                warning=True,
+            )
+        fit = int(LAST * max(0.0, until - self.began) / step) if step else 2 * steps
         if any(word.startswith(_LENGTH) for words in self.candidates for word in words):
             fit = max(fit, steps)  # the user searches it
         if fit < steps:
@@ -450,14 +472,15 @@ class Search:
             ("model.head=none", "model.start=random"),
             longer,
             faster(self.base, _RATES[0]),
+            *self.of_pictures(),
+            *_PROXIES,
         ]
         if longest == 1:
             own.remove(longer)
             self.candidates = [words for words in self.candidates if words != longer]
         own = [*filter(self.free, own)]
-        known = [trial.seconds for (level, _), trial in self.trials.items() if level == "whole"]
-        cost = max(known, default=min(steps, fit) * step + record * len(self.records))
-        last = until - longest * cost if fit else until  # when the last run starts
+        cost = self.longest() or min(steps, fit) * step + record * len(self.records)
+        self.last = last = until - longest * cost if fit else until
         if self.read:
             self.race("heads", self.candidates, last)
             return
@@ -471,6 +494,27 @@ class Search:
             wanted = [(), *_STARTS, *others[:3], *own, *varied, *more, *others]
             self.candidates = [*dict.fromkeys([*self.candidates, *wanted])]
             self.race("whole", [*dict.fromkeys(wanted)], last - longest * cost)
+
+    def longest(self) -> float:
+        """The seconds of the network that took the longest so far; 0 where none has ended."""
+        seconds = [one.seconds for (level, _), one in self.trials.items() if level == "whole"]
+        return max(seconds, default=0.0)
+
+    def of_pictures(self) -> list[Words]:
+        """Pooling, crops and larger networks, where their weights are at hand."""
+        model = self.base.model
+        found = list[Words]()
+        if model.pooling == "generalized":
+            found.append(("model.pooling=average",))
+        if getattr(self.base.transform, "crop", "") == "resized":
+            found.append(("transform.area=0.4,1.0",))
+        if model.name == "efficientnet_lite0" and model.weights == "imagenet":
+            for name in _LARGER:
+                with suppress(ConfigError):
+                    EfficientNetLite(name.removeprefix("efficientnet_")).find_weights("imagenet")  # type: ignore[arg-type]
+                    kept = (f"model.{key}={getattr(model, key)}" for key in ("pooling", "start"))
+                    found.append((f"model={name}", *kept))
+        return found
 
     def ranked(self, level: str) -> list[Trial]:
         """The trials of a level, those with the most folds first, and of these the best."""

@@ -244,7 +244,12 @@ def _held_out(job: Job, folder: Path) -> Line:
 
 
 def train_run(
-    config: Config, path: Path, *, again: bool = False, command: str = "vicinal bench"
+    config: Config,
+    path: Path,
+    *,
+    again: bool = False,
+    command: str = "vicinal bench",
+    until: float = math.inf,
 ) -> RunDirectory:
     """The finished run at ``path``: as it is, resumed, or trained from the beginning.
 
@@ -252,6 +257,7 @@ def train_run(
         again: start an interrupted run again, since a resume could not rebuild data that was split
             anew.
         command: what the run says that it was made by.
+        until: when, by ``time.monotonic``, a training that begins here ends though steps are left.
     """
     if (path / "run.json").is_file():
         run = RunDirectory.open(path)
@@ -264,7 +270,7 @@ def train_run(
         ):
             return resume(path, console=Console())
     shutil.rmtree(path, ignore_errors=True)  # failed, or stopped before it was a run
-    return start(config, path, command=command, console=Console())
+    return start(config, path, command=command, console=Console(), until=until)
 
 
 # -- what is recorded -----------------------------------------------------------------------------

@@ -95,26 +95,38 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         self._lock.release()
 
-    def run(self, tasks: Iterable[Task], done: Done, *, title: str, until: float = math.inf) -> int:
-        """Run all tasks and return how many were not started. Ctrl-C stops all and leaves them
-        resumable.
+    def run(
+        self,
+        tasks: Iterable[Task],
+        done: Done,
+        *,
+        title: str,
+        until: float = math.inf,
+        stop: float = math.inf,
+    ) -> int:
+        """Run all tasks and return how many were not started or not ended. Ctrl-C stops all and
+        leaves them resumable.
 
         Args:
             done: gets each task's results as it ends; what it returns is printed behind the task's
                 name.
             until: when, by ``time.monotonic``, no task starts any more; those that run then finish.
+            stop: when those that run are stopped.
         """
         ended = 0
         with ThreadPoolExecutor(self.slots) as threads:
             futures = {threads.submit(self._process, task, until): task for task in tasks}
+            rest = max(0.0, min(stop - time.monotonic(), threading.TIMEOUT_MAX))
             try:
                 with self.console.following(len(futures), 0, title) as follower:
-                    for future in as_completed(futures):
+                    for future in as_completed(futures, rest):
                         if (code := future.result()) is not None:
                             ended += 1
                             self.end(futures[future], code, done)
                         names = few([task.name for task in list(self._running)])
                         follower.advance(ended, f"running: {names}")
+            except TimeoutError:
+                self._stop()
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 self._stop()

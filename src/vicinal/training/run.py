@@ -1,6 +1,7 @@
 """Starting and resuming runs, from a config or from a checkpoint, in one process or in several
 together; and where a run comes from: config, data, command, commit, hardware and versions."""
 
+import math
 import os
 import platform
 import subprocess
@@ -31,9 +32,11 @@ from vicinal.training.experiment import Experiment, prepare, pretrained
 from vicinal.training.trainer import Trainer
 
 
-def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
+def start(
+    config: Config, path: Path, *, command: str, console: Console, until: float = math.inf
+) -> RunDirectory:
     """Train ``config`` from the beginning into a new run directory, with the processes started with
-    this one."""
+    this one; ``until`` as for the trainer."""
     with parallel.joined():
         if parallel.first():
             RunDirectory(path).check_unused()  # before data are decoded
@@ -50,7 +53,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
                 # Last: it makes the folder a run.
                 run.write_info(provenance(experiment, rows, run.path.name, command))
                 experiment.save_head(run)
-            Trainer(experiment, run, plan).train()
+            Trainer(experiment, run, plan, until).train()
     return run
 
 

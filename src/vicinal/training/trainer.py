@@ -136,12 +136,23 @@ class Position:
 
 
 class Trainer:
-    """Trains one experiment into one run directory."""
+    """Trains one experiment into one run directory.
+
+    Args:
+        plan: batches of the first epoch, where they are known.
+        until: when, by ``time.monotonic``, training ends though steps are left.
+    """
 
     def __init__(
-        self, experiment: Experiment, run: RunDirectory, plan: Sequence[Sequence[int]] | None = None
+        self,
+        experiment: Experiment,
+        run: RunDirectory,
+        plan: Sequence[Sequence[int]] | None = None,
+        until: float = math.inf,
     ) -> None:
         self.experiment = experiment
+        self.until = until
+        self.length = experiment.steps
         self.run = run
         self.console = experiment.console
         self.settings = experiment.config.training
@@ -228,7 +239,7 @@ class Trainer:
         experiment = self.experiment
         settings = self.settings
         epoch = self.position.epoch
-        left = experiment.steps - self.position.step
+        left = self.length - self.position.step
         if self._plan is None:  # asked once per epoch, also across a resume
             self._plan = experiment.plan(epoch)
         self._plan = self._plan[: self.position.batch + left]
@@ -250,7 +261,12 @@ class Trainer:
                 self._pending.append(step)
                 self.position.step = number + 1
                 self.position.batch = self.position.batch + 1
-                last = self.position.batch == len(self._plan)
+                if time.monotonic() >= self.until and self.position.step < self.length:
+                    words = f"time is up: trained {self.position.step} of {self.length} steps"
+                    self.console.line(words, warning=True)
+                    self.length = self.position.step
+                ended = self.position.step >= self.length
+                last = ended or self.position.batch == len(self._plan)
                 if last or number % STEPS_PER_DIAGNOSIS == 0:
                     step.scalars.update(self.method.diagnostics(result))
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
@@ -270,7 +286,9 @@ class Trainer:
                     self._checkpoint()
                 if stop:
                     raise parallel.Interrupted
-        if (epoch + 1) % settings.evaluate_every == 0 or self.position.step >= experiment.steps:
+                if ended:
+                    break
+        if (epoch + 1) % settings.evaluate_every == 0 or self.position.step >= self.length:
             self._select()
         self.position.epoch = epoch + 1
         self.position.batch = 0
@@ -280,9 +298,7 @@ class Trainer:
         """Return how many epochs there will be, if all are as long as this one."""
         epoch = self.position.epoch
         done = self.position.step - self.position.batch
-        return epoch + max(
-            1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ())))
-        )
+        return epoch + max(1, math.ceil((self.length - done) / max(1, len(self._plan or ()))))
 
     def _done(self) -> bool:
         """Whether all steps are taken, or the held-out classes have not improved for ``patience``
@@ -293,7 +309,7 @@ class Trainer:
         """
         patience = self.settings.patience
         impatient = patience is not None and self.position.stale >= patience
-        return self._plan is None and (impatient or self.position.step >= self.experiment.steps)
+        return self._plan is None and (impatient or self.position.step >= self.length)
 
     def _compiles(self, steps: int) -> bool:
         # Windows has no Triton.
@@ -328,7 +344,7 @@ class Trainer:
         self._pending.clear()
         now = time.monotonic()
         rate = self._rows / (now - self._began)
-        left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
+        left = (self.length - self.position.step) * (now - self._began) / self._steps
         facts = f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s"
         if self.position.best is not None:
             facts += f"  {self._best()} {sparkline(self.position.scores)}"
