@@ -366,7 +366,7 @@ def test_what_is_not_kept_has_no_influence(loss, embeddings):
         assert_close(found, expected)
 
 
-def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings):
+def test_explicit_triplets_give_one_value_each(make, embeddings):
     each = make(reduction="none")
     triplets = Triplets(*torch.tensor([[0, 4, 1], [4, 0, 5], [1, 2, 8]]))
     if not each.takes_reference:
@@ -375,9 +375,7 @@ def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings
         return
     values = each.on_triplets(embeddings, triplets)
     assert values.shape == (3,) and values.isfinite().all()
-    weights = torch.tensor([0.0, 1.0, 2.5], dtype=torch.float64)
-    assert_close(each.on_triplets(embeddings, triplets, weights), weights * values)
-    assert each.on_triplets(embeddings, triplets, weights, LABELS).isfinite().all()
+    assert each.on_triplets(embeddings, triplets, LABELS).isfinite().all()
 
 
 def test_keeps_its_arguments_and_is_rebuilt_from_its_description(loss):
@@ -390,8 +388,6 @@ def test_mismatched_input_is_rejected_with_both_shapes(embeddings):
     loss = TripletLoss()
     # Without the shape checks of the tests, which would come first.
     forward = inspect.unwrap(Loss.forward)
-    with pytest.raises(DataError, match="`labels` must be a tensor, got list"):
-        forward(loss, embeddings, LABELS.tolist())
     with pytest.raises(DataError, match=r"\[12, 3\] and \[11\]"):
         forward(loss, embeddings, LABELS[:-1])
     with pytest.raises(DataError, match="got `reference` alone"):

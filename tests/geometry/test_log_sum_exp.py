@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.autograd import grad, gradcheck
+from torch.autograd import grad
 from torch.testing import assert_close
 
 from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp
@@ -24,12 +24,6 @@ def test_equals_the_sum_it_stands_for(case):
         log_sum_exp(logits, keep, weights), (weights * logits.exp() * keep).sum(dim=1).log()
     )
     assert_close(log_one_plus_sum_exp(logits, keep), (1 + (logits.exp() * keep).sum(dim=1)).log())
-
-
-def test_gradient_matches_finite_differences(case):
-    logits, keep, weights = case
-    given = (logits.requires_grad_(), weights.requires_grad_())
-    assert gradcheck(lambda a, w: log_one_plus_sum_exp(a, keep, w), given, check_forward_ad=True)
 
 
 def test_weights_of_0_take_terms_out(case):

@@ -533,7 +533,7 @@ CASES = {
             {"lambda1": None, "lambda2": None},
             {"alpha": -2.0},
             {"similarity": "distance", "squared": True},
-            {"radius": "exact", "k2": 3},
+            {"radius": "exact", "k1": -3, "k2": 3},
             {"radius": "exact", "k1": 2, "k2": 1, "epsilon": None, "similarity": "distance"},
         )
     ],

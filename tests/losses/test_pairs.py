@@ -13,7 +13,6 @@ from torch.testing import assert_close
 from vicinal.distances import SignalToNoise
 from vicinal.errors import DataError
 from vicinal.losses import (
-    AngularLoss,
     Comparisons,
     HPHNLoss,
     LiftedStructureLoss,
@@ -108,7 +107,7 @@ def test_one_member_with_negatives_is_enough_and_none_forms_no_term():
         assert terms.sums.tolist() == pytest.approx([0.7, 0]) and terms.counts.tolist() == [1, 0]
 
 
-def test_arc_distances_enter_the_core_as_rows_without_partner(embeddings):
+def test_arc_distances_enter_the_core_as_rows_without_partner():
     """LoOp: a row is a positive pair, its negatives are the distances of its arc to other arcs."""
     arcs = torch.tensor([[0.5, 0.2], [0.8, 0.7]])
     all_arcs = torch.ones_like(arcs, dtype=torch.bool)
@@ -122,10 +121,6 @@ def test_arc_distances_enter_the_core_as_rows_without_partner(embeddings):
     there = torch.tensor([[True, True, True], [True, True, False]])
     terms = HPHNLoss(0.1).core(Comparisons(several, there, arcs, all_arcs))
     assert_close(terms.sums, torch.tensor([0.9 + 0.1 - 0.2, 0.0]))
-    loss = AngularLoss()  # whose negatives are then compared with the middle of the pair
-    c = loss.comparisons(embeddings(6), torch.arange(6) // 2)
-    middle = (c.negative + c.negative[c.partner.squeeze(1)]) / 2
-    assert_close(loss.core(replace(c, negative=middle, partner=None)), loss.core(c))
 
 
 # -- dimensions

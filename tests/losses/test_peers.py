@@ -23,7 +23,6 @@ from vicinal.losses import (
     MarginLoss,
     MultiSimilarityLoss,
     NormalizedSoftmaxLoss,
-    NPairLoss,
     PNPLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
@@ -34,15 +33,12 @@ from vicinal.losses import (
     SupervisedContrastiveLoss,
     ThresholdConsistentMarginLoss,
     TupletMarginLoss,
-    VICRegLoss,
 )
 
 peers = pytest.importorskip("pytorch_metric_learning.losses")
-from pytorch_metric_learning import distances, miners, reducers  # noqa: E402
+from pytorch_metric_learning import miners, reducers  # noqa: E402
 
 LABELS = torch.arange(16) // 4
-PAIRS = torch.arange(8).repeat(2)
-INNER = distances.DotProductSimilarity(normalize_embeddings=False)
 MEAN = reducers.MeanReducer()
 
 
@@ -134,14 +130,6 @@ def test_losses_with_proxies_equal_the_peer(ours, theirs, proxies, embeddings):
     columns = proxies in ("W", "fc")
     getattr(theirs, proxies or "proxies").data = (rows.T if columns else rows).clone()
     assert_equal(ours(embeddings, LABELS), theirs(embeddings, LABELS), embeddings)
-
-
-def test_n_pair_and_vicreg_in_blocks_equal_the_peers(embeddings):
-    theirs = peers.NPairsLoss(distance=INNER)(embeddings, PAIRS)
-    assert_equal(NPairLoss(l2=0.0, blocks=True)(embeddings, PAIRS), theirs, embeddings)
-    first, second = embeddings.chunk(2)
-    theirs = peers.VICRegLoss(variance_mu=50, reducer=MEAN)(first, ref_emb=second)  # it halves µ
-    assert_equal(VICRegLoss(blocks=True)(embeddings, PAIRS), theirs, embeddings)
 
 
 @pytest.mark.parametrize("classes", [None, 4])

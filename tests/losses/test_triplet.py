@@ -4,13 +4,11 @@ tree."""
 import pytest
 import torch
 from tests.listed import triplets
-from torch.nn.functional import pad
 from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
 from vicinal.losses import (
     BatchAllTripletLoss,
-    Comparisons,
     HierarchicalTripletLoss,
     TripletLoss,
 )
@@ -40,26 +38,6 @@ def test_blocks_take_the_disjoint_triplets_and_skip_rows_that_do_not_fit(embeddi
     assert TripletLoss(blocks=True, reduction="none")(rows, labels).shape == (4,)
     with pytest.raises(ConfigError, match="got 11 rows"):
         TripletLoss(blocks=True)(rows[:11], labels[:11])
-
-
-@pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize("kind", [TripletLoss, BatchAllTripletLoss])
-def test_one_positive_and_one_negative_are_summed_like_several(kind, soft, rng):
-    """Beside a second column that is not there they take another way."""
-    values = [
-        torch.randn(9, 1, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2)
-    ]
-    keep = [torch.rand(9, 1, generator=rng) < 0.8 for _ in range(2)]
-    weights = [torch.rand(9, 1, generator=rng, dtype=torch.float64) for _ in range(2)]
-    found = []
-    for width in (0, 1):
-        positive, negative, there, others, of_positive, of_negative = (
-            pad(part, (0, width)) for part in (*values, *keep, *weights)
-        )
-        c = Comparisons(positive, there, negative, others, of_positive, of_negative)
-        terms = kind(0.1, soft=soft).core(c)
-        found.append((*terms, *torch.autograd.grad(terms.sums.sum(), values)))
-    assert_close(found[0], found[1])
 
 
 # -- semi-hard

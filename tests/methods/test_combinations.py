@@ -131,15 +131,6 @@ def test_a_descendant_trains_the_losses_that_it_can(name, losses):
     assert {loss for method, loss in TRAINING if method == name} == losses
 
 
-@pytest.mark.parametrize("name", ["hdml", "loop", "expansion", "ala", "cross_batch_memory"])
-def test_a_method_sees_the_batches_of_its_plain_baseline(name, train):
-    parts = parts_of(SMALL[name], SMALL[name].default_loss, train)
-    method, plain = (each.build(parts) for each in (SMALL[name], Plain()))
-    assert [method.batches(epoch) for epoch in range(2)] == [
-        plain.batches(epoch) for epoch in range(2)
-    ]
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_every_setting_is_documented(name):
     kind = METHODS[name]

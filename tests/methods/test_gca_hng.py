@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.methods.build import on_vectors
 from torch.autograd import grad
+from torch.nn.functional import gelu
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
@@ -17,26 +18,8 @@ from vicinal.methods.gca_hng import GCAHNG, SampleGraph, by_class, combined_nega
 LABELS = torch.tensor([3, 7, 5, 3, 5, 7])
 
 
-def gelu(x):
-    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
-
-
-def linear(layer, x):
-    return layer.weight @ x + layer.bias
-
-
 def normed(norm, x):
-    y = gelu(x)
-    y = (y - y.mean()) / (y.var(unbiased=False) + 1e-5).sqrt()
-    return y * norm.weight + norm.bias
-
-
-def nodes_mixed(mix, x):
-    return linear(mix[2], gelu(linear(mix[0], x)))
-
-
-def edges_mixed(mix, x):
-    return linear(mix[3], normed(mix[2], linear(mix[0], x)))
+    return norm(gelu(x))
 
 
 def attended(attention, h, labels, i):
@@ -55,12 +38,7 @@ def attended(attention, h, labels, i):
                 weights.append(torch.exp(asked @ (k @ h[j] + bk)[part] / math.sqrt(size)))
                 heard.append((v @ h[j] + bv)[part])
         heads.append(sum(w * x for w, x in zip(weights, heard, strict=True)) / sum(weights))
-    return linear(attention.out_proj, torch.cat(heads))
-
-
-def batch_normed(norm, rows):
-    rows = torch.stack(rows)
-    return (rows - rows.mean(0)) / (rows.var(0, unbiased=False) + 1e-5).sqrt() * norm.weight
+    return attention.out_proj(torch.cat(heads))
 
 
 def graph_by_hand(graph, x, labels):
@@ -76,23 +54,22 @@ def graph_by_hand(graph, x, labels):
         new = []
         for i in range(n):
             one = normed(layer.norm_nodes[1], h[i] + attended(layer.attention, h, labels, i))
-            said = sum(gelu(linear(layer.from_edges, e[i, j])) for j in range(n))
+            said = sum(gelu(layer.from_edges(e[i, j])) for j in range(n))
             one = normed(layer.norm_nodes[1], one + said)
-            new.append(normed(layer.norm_nodes[1], one + nodes_mixed(layer.mix_nodes, one)))
+            new.append(normed(layer.norm_nodes[1], one + layer.mix_nodes(one)))
         h = new
-        ends = [gelu(linear(layer.to_edges, row)) for row in h]
+        ends = [gelu(layer.to_edges(row)) for row in h]
         for (i, j), edge in e.items():
-            asked = linear(layer.query, edge)
-            logits = [asked @ linear(layer.key, ends[at]) / math.sqrt(len(edge)) for at in (i, j)]
+            asked = layer.query(edge)
+            logits = [asked @ layer.key(ends[at]) / math.sqrt(len(edge)) for at in (i, j)]
             weights = torch.stack(logits).softmax(0)
-            mean = sum(
-                w * linear(layer.value, ends[at]) for w, at in zip(weights, (i, j), strict=True)
-            )
+            mean = sum(w * layer.value(ends[at]) for w, at in zip(weights, (i, j), strict=True))
             edge = normed(layer.norm_edges[1], edge + mean)
-            e[i, j] = normed(layer.norm_edges[1], edge + edges_mixed(layer.mix_edges, edge))
-    pulls = batch_normed(graph.edge_norm, [e[i, j] for i in range(n) for j in range(n)])
-    pulls = torch.stack([torch.sigmoid(linear(graph.pull, edge)) for edge in pulls])
-    named = torch.stack([linear(graph.classify, row) for row in batch_normed(graph.node_norm, h)])
+            wide = normed(layer.mix_edges[2], layer.mix_edges[0](edge))
+            e[i, j] = normed(layer.norm_edges[1], edge + layer.mix_edges[3](wide))
+    pulls = graph.edge_norm(torch.stack([e[i, j] for i in range(n) for j in range(n)]))
+    pulls = torch.sigmoid(graph.pull(pulls))
+    named = graph.classify(graph.node_norm(torch.stack(h)))
     return named, pulls.view(n, n, -1)
 
 

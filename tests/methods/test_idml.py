@@ -75,16 +75,6 @@ def test_a_step_descends_the_printed_loss(mixup):
         assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_a_certain_sample_is_compared_by_its_cosine():
-    x, p = torch.randn(5, 4).double(), torch.randn(3, 4).double()
-    unit = x / x.norm(dim=1, keepdim=True)
-    cosines = unit @ (p / p.norm(dim=1, keepdim=True)).T
-    certain = torch.zeros_like(x)
-    assert_close(introspective_similarity(x, certain, p, 0.0, 5.0), cosines)
-    doubtful = introspective_similarity(x, torch.ones_like(x), p, 0.0, 5.0)
-    assert (doubtful > cosines).all() and (doubtful < 1).all()
-
-
 def test_at_a_proxy_value_and_gradient_are_finite():
     p = torch.tensor([[1.0, 0.0]])
     x = p.clone().requires_grad_()

@@ -94,7 +94,7 @@ class LossForPML(nn.Module):
             if labels is not None:  # only anchors' labels are read
                 labels = torch.cat([labels, labels.new_zeros(len(reference))])
             embeddings = torch.cat([embeddings, reference])
-        return self.loss.on_triplets(embeddings, triplets, None, labels)
+        return self.loss.on_triplets(embeddings, triplets, labels)
 
 
 class MinerForPML:

@@ -16,10 +16,6 @@ from vicinal.geometry import log_exp_mean, mean_of_k
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.losses.multi_similarity import informative
 
-Outer = Literal["logistic", "identity"]
-Radius = Literal["gamma", "exact"]
-Similarity = Literal["cosine", "distance"]
-
 
 @dataclass(eq=False, repr=False)
 class AdaptiveNeighborhoodLoss(Loss):
@@ -85,12 +81,12 @@ class AdaptiveNeighborhoodLoss(Loss):
     lambda2: float | None = 0.57
     epsilon: float | None = 0.1
     _: KW_ONLY
-    outer: Outer = "logistic"
+    outer: Literal["logistic", "identity"] = "logistic"
     scale: Positive = 1.0
-    radius: Radius = "gamma"
+    radius: Literal["gamma", "exact"] = "gamma"
     k1: int = -2
     k2: int = 5
-    similarity: Similarity = "cosine"
+    similarity: Literal["cosine", "distance"] = "cosine"
     squared: bool = False
     normalize: bool = True
 

@@ -14,7 +14,6 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Euclidean, at_least_float32
-from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
 from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class
 
@@ -67,14 +66,6 @@ class HardExemplarLoss(Loss):
     detach_weights: bool = True
     squared: bool = True
     normalize: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epsilon_over == "beta" and self.margin <= 0:
-            raise ConfigError(
-                f"epsilon_over=beta divides by half the margin, got margin={self.margin}. Set it "
-                "above 0."
-            )
 
     @cached_property
     def distance(self) -> Euclidean:

@@ -21,9 +21,6 @@ from vicinal.distances import Cosine, Distance, Euclidean, Negative
 from vicinal.geometry import log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss, Terms
 
-Form = Literal["original", "smooth", "min"]
-Similarity = Literal["distance", "cosine"]
-
 
 @dataclass(eq=False, repr=False)
 class LiftedStructureLoss(Loss):
@@ -58,8 +55,8 @@ class LiftedStructureLoss(Loss):
 
     margin: float = 1.0
     _: KW_ONLY
-    form: Form = "original"
-    similarity: Similarity = "distance"
+    form: Literal["original", "smooth", "min"] = "original"
+    similarity: Literal["distance", "cosine"] = "distance"
     squared: bool = False
     normalize: bool = True
 

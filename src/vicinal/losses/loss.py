@@ -454,7 +454,6 @@ class Loss(SettingsModule, ABC):
         self,
         embeddings: Embeddings,
         triplets: Triplets,
-        weights: Float[Tensor, "t"] | None = None,
         labels: SingleLabels | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
         """Return the loss of explicit triplets, each an anchor of its own; ``reduction="none"`` has
@@ -463,14 +462,12 @@ class Loss(SettingsModule, ABC):
         Args:
             embeddings: what the triplets' row numbers count in.
             triplets: anchors, positives and negatives.
-            weights: factors of the triplets' losses.
             labels: class of each embedding, for losses that learn something for each class.
         """
         triplets.check(embeddings)
         dtype = torch.promote_types(embeddings.dtype, torch.float32)
         embeddings, _ = wide_enough(embeddings)
-        sums, counts = self.core(self.triplet_comparisons(embeddings, triplets, labels))
-        found = reduce(Terms(_weighted(sums, weights), counts), self.reduction)
+        found = self.score(self.triplet_comparisons(embeddings, triplets, labels))
         return (found + 0 * embeddings.sum()).to(dtype)  # also of rows in no triplet
 
     def on_pairs(

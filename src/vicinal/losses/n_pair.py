@@ -6,21 +6,18 @@ triplet.
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.arguments import NonNegative, Positive
+from vicinal.arguments import Limits, NonNegative, Positive
 from vicinal.distances import Distance, DotProduct, Negative, squared_lengths
-from vicinal.errors import ConfigError
 from vicinal.geometry import log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss, PairRows, Terms
 from vicinal.tuples import Embeddings
-
-Similarity = Literal["dot", "distance"]
 
 
 @dataclass(eq=False, repr=False)
@@ -57,7 +54,7 @@ class NPairLoss(Loss):
     pairs_off_sphere = True
     relative = True
 
-    similarity: Similarity = "dot"
+    similarity: Literal["dot", "distance"] = "dot"
     _: KW_ONLY
     l2: NonNegative = 3e-3
     squared: bool = False
@@ -126,9 +123,6 @@ class AngularLoss(Loss):
 
         l_ap = log(1 + Σ_{n ∈ N_a} exp(x_a·x_n - x_a·x_p)) + λ log(1 + Σ_{n ∈ N_a} exp(f_apn))
 
-    Rows without ``partner`` hold, as negatives, the products with the middle (x_a + x_p) / 2 of
-    their pair.
-
     Args:
         angle: α in degrees.
         n_pair: whether the N-pair loss is added.
@@ -141,18 +135,11 @@ class AngularLoss(Loss):
     both_members = True
     single_negatives = False  # a negative is compared with the middle of a pair
 
-    angle: float = 45.0
+    angle: Annotated[float, Limits("(0, 90)")] = 45.0
     _: KW_ONLY
     n_pair: bool = False
     weight: float = 2.0
     normalize: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.angle < 90:
-            raise ConfigError(
-                f"the angle is between 0 and 90 degrees, got {self.angle}. The paper's is about 45."
-            )
 
     @cached_property
     def distance(self) -> DotProduct:
@@ -169,13 +156,10 @@ class AngularLoss(Loss):
 
     def _against(self, c: Comparisons, scale: float) -> Float[Tensor, "n p"]:
         """log Σ_n exp(scale · x_n · (x_a + x_p) / 2), one positive of each anchor at a time."""
-        if c.partner is None:
-            return log_sum_exp(scale * c.negative, c.keep_negative)[:, None].expand_as(c.positive)
 
         def with_partners(partner: Tensor, negative: Tensor, theirs: Tensor) -> Tensor:
             return log_sum_exp(scale / 2 * (negative + theirs[partner]), c.keep_negative)
 
-        columns = list(
-            c.one_by_one(with_partners, c.partner, c.negative, (c.partners or c).negative)
-        )
+        theirs = (c.partners or c).negative
+        columns = [*c.one_by_one(with_partners, c.partner, c.negative, theirs)]  # type: ignore[arg-type]
         return torch.stack(columns, dim=1) if columns else c.positive

@@ -208,15 +208,11 @@ class ProxyLoss(Loss):
         centers beside each other) as the core takes them; here a method can put others in the place
         of the distances."""
         same = labels[:, None] == proxy_labels
-        to_classes = self.of_centers(compared, len(proxy_labels))
+        to_classes = self.merged(compared.view(-1, len(proxy_labels), self.centers))
         own = same.int().argmax(dim=1, keepdim=True)
         return Comparisons(
             to_classes.gather(1, own), same.any(dim=1, keepdim=True), to_classes, ~same
         )
-
-    def of_centers(self, compared: Float[Tensor, "n mk"], classes: int) -> Float[Tensor, "n m"]:
-        """Return how samples compare with classes, from how they do with all centers."""
-        return self.merged(compared.view(len(compared), classes, compared.shape[1] // classes))
 
     def merged(self, each: Float[Tensor, "n m k"]) -> Float[Tensor, "n m"]:
         """Return one number for the centers of a class."""
@@ -422,7 +418,7 @@ class ProxyAnchorLoss(ProxyLoss):
     ) -> Comparisons:
         """Let each proxy be an anchor among the samples of its class and all others."""
         same = proxy_labels[:, None] == labels
-        to_classes = self.of_centers(compared, len(proxy_labels)).T
+        to_classes = self.merged(compared.view(-1, len(proxy_labels), self.centers)).T
         return Comparisons(to_classes, same, to_classes, ~same)
 
     def core(self, c: Comparisons) -> Terms:

@@ -17,10 +17,8 @@ from torch.nn.functional import pad, relu
 
 from vicinal.arguments import Count, Positive, Share
 from vicinal.distances import Cosine, Euclidean
-from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, Terms
 
-Variant = Literal["O", "Ds", "Dq", "Iu", "Ib"]
 Step = Callable[[Tensor], Tensor]
 
 
@@ -218,14 +216,6 @@ class RecallAtKLoss(Loss):
 
     distance = Cosine()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ks:
-            raise ConfigError(
-                "RecallAtKLoss.ks names at least one k, got none. The paper's are 1, 2, 4, 8 and "
-                "16."
-            )
-
     def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, self._step, self._step)
         ranks = 1 + positives + negatives
@@ -262,7 +252,7 @@ class PNPLoss(Loss):
         reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor.
     """
 
-    variant: Variant = "O"
+    variant: Literal["O", "Ds", "Dq", "Iu", "Ib"] = "O"
     temperature: Positive = 0.01
     _: KW_ONLY
     alpha: Positive = 1.0

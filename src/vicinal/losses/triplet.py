@@ -15,7 +15,6 @@ from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, block_triplets
 
 Average = Literal["nonzero", "all"]
-SemiHardRule = Literal["all", "nearest_else_farthest"]
 
 
 @dataclass(eq=False, repr=False)
@@ -163,7 +162,7 @@ class SemiHardTripletLoss(Loss):
 
     margin: float = 0.2
     _: KW_ONLY
-    rule: SemiHardRule = "all"
+    rule: Literal["all", "nearest_else_farthest"] = "all"
     squared: bool = True
     normalize: bool = True
 

@@ -108,9 +108,8 @@ class IDML(Method):
         if not self.mixup:
             return batch
         rng = self.draws()
-        factor = torch.tensor(rng.random(), dtype=torch.float32)
-        order = torch.from_numpy(rng.permutation(len(batch.labels) * parallel.processes()))
-        return self.given(batch, factor=factor, order=order)
+        order = rng.permutation(len(batch.labels) * parallel.processes())
+        return self.given(batch, factor=rng.random(), order=order)
 
     def step(self, batch: Batch) -> StepResult:
         features, labels = parallel.gather(self.embedder.features(batch.inputs), batch.labels)

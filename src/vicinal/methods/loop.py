@@ -11,7 +11,7 @@ Chanda, ICCV 2021).
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vicinal.arguments import Natural
 from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, unit_rows
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES
 from vicinal.losses.loss import (
     Comparisons,
@@ -44,36 +44,24 @@ Anchors = Literal["pairs", "samples"]
 # -- positive pairs --------------------------------------------------------------------------------
 
 
-class PositivePairs(NamedTuple):
-    """Rows of a batch, two of a class each; ``keep`` marks what is a pair, ``stands`` what can be a
-    negative, such as a row that is alone in its class and a pair with itself."""
-
-    first: Int[Tensor, "p"]
-    second: Int[Tensor, "p"]
-    keep: Bool[Tensor, "p"]
-    stands: Bool[Tensor, "p"]
+Rows = Int[Tensor, "p"]
 
 
-def positive_pairs(labels: SingleLabels, pairing: Pairing) -> PositivePairs:
-    """Return every two rows of a class once, or consecutive rows.
+def positive_pairs(labels: SingleLabels, pairing: Pairing) -> tuple[Rows, Rows, Bool[Tensor, "p"]]:
+    """Return every two rows of a class once, or consecutive rows, and which of these are of one
+    class. A row that is alone in its class is there as a pair with itself, to be a negative.
 
     Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class
     of 5 each goes with 2 others, in a class of 4 with 1 and, every second one, with another.
 
-    >>> pairs = positive_pairs(torch.tensor([7, 3, 7, 7]), "all")
-    >>> torch.stack(pairs[:2], dim=1)[pairs.keep].tolist()
-    [[0, 2], [2, 3], [3, 0]]
+    >>> first, second, there = positive_pairs(torch.tensor([7, 3, 7, 7]), "all")
+    >>> torch.stack([first, second], dim=1)[there].tolist()
+    [[0, 2], [1, 1], [2, 3], [3, 0]]
     """
     rows = torch.arange(len(labels), device=labels.device)
     if pairing == "consecutive":
-        if len(labels) % 2:
-            raise DataError(
-                f"consecutive rows go in pairs, got {len(labels)} rows. Use an even number per "
-                "class."
-            )
         first, second = rows.view(-1, 2).unbind(dim=1)
-        same = labels[first] == labels[second]
-        return PositivePairs(first, second, same, same)
+        return first, second, labels[first] == labels[second]
     columns, keep = positives(labels)
     rank = ((columns < rows[:, None]) & keep).sum(dim=1, keepdim=True)
     size = 1 + keep.sum(dim=1, keepdim=True)
@@ -84,11 +72,14 @@ def positive_pairs(labels: SingleLabels, pairing: Pairing) -> PositivePairs:
     once = (2 * step < size) | ((2 * step == size) & (rank < step))
     alone = (size == 1) & (step == 1)
     second = torch.where(alone, rows[:, None], second)
-    found = rows[:, None].expand_as(second), second, once, once | alone
-    if labels.device.type == "cpu":
-        # Where nobody waits to count it, padding is dropped: half of the work or more.
-        return PositivePairs(*(part[once | alone] for part in found))
-    return PositivePairs(*(part.flatten() for part in found))
+    there = once | alone
+    # Where nobody waits to count it, padding is dropped: half of the work or more.
+    counted = labels.device.type == "cpu"
+    first, second, there = (
+        part[there] if counted else part.flatten()
+        for part in (rows[:, None].expand_as(second), second, there)
+    )
+    return first, second, there
 
 
 @dataclass(eq=False, repr=False)
@@ -119,9 +110,9 @@ class NegativesBetweenPairs(SettingsModule, ABC):
         return self.loss.capturable
 
     @abstractmethod
-    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
-        """Compare each pair, or sample, with every pair, as the loss compares: the hardest that two
-        points of them are."""
+    def negatives(self, embeddings: Embeddings, first: Rows, second: Rows) -> Float[Tensor, "n p"]:
+        """Compare each pair, or sample, with every pair of rows ``first`` and ``second``, as the
+        loss compares: the hardest that two points of them are."""
 
     def comparisons(self, embeddings: Embeddings, labels: SingleLabels) -> Comparisons:
         """Return each anchor as a row of the loss's core: a positive pair, or a sample."""
@@ -130,25 +121,24 @@ class NegativesBetweenPairs(SettingsModule, ABC):
         loss = self.loss
         if has_proxies(loss):
             return self._over_proxies(loss, embeddings, labels)
-        pairs = first, second, keep, stands = positive_pairs(labels, self.pairing)
-        negative = self.negatives(embeddings, pairs)
+        first, second, there = positive_pairs(labels, self.pairing)
+        negative = self.negatives(embeddings, first, second)
         if self.anchors == "samples":
-            apart = (labels[:, None] != labels[first]) & stands
+            apart = (labels[:, None] != labels[first]) & there
             compared = loss.comparisons(embeddings, labels)
             return replace(compared, negative=negative, keep_negative=apart)
-        keep = keep[:, None]
-        keep_positive = keep
+        keep = keep_positive = (there & (first != second))[:, None]
         if loss.pair_rows == "class":
-            columns, there = positives(labels)
+            columns, alike = positives(labels)
             own = loss.distance(embeddings).gather(1, columns)
             twice = columns[second] == first[:, None]  # (i, j) stands in both lists
             positive = torch.cat([own[first], own[second]], dim=1)
-            keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep
+            keep_positive = torch.cat([alike[first], alike[second] & ~twice], dim=1) & keep
         else:
             positive = loss.distance(embeddings[first], embeddings[second][:, None])
         each = loss.penalty(embeddings, embeddings)
         penalty = None if each is None else (each[first] + each[second]) / 2
-        keep_negative = other_class(labels[first]) & keep & stands
+        keep_negative = other_class(labels[first]) & keep & there
         return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 
     def _over_proxies(
@@ -170,9 +160,7 @@ class NegativesBetweenPairs(SettingsModule, ABC):
         if self.anchors == "pairs":
             own = torch.cat([own, torch.arange(len(proxies), device=own.device)])
             first = torch.cat([first, len(labels) + own[len(labels) :]])
-        there = torch.ones_like(first, dtype=torch.bool)
-        pairs = PositivePairs(first, len(labels) + own, there, there)
-        between = self.negatives(torch.cat([embeddings, proxies]), pairs)
+        between = self.negatives(torch.cat([embeddings, proxies]), first, len(labels) + own)
         if loss.proxies_first and self.anchors == "samples":
             compared = between[len(labels) :].T
         else:
@@ -184,16 +172,12 @@ class NegativesBetweenPairs(SettingsModule, ABC):
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar | Float[Tensor, "p"]:
         comparisons = self.comparisons(embeddings, labels)
-        sums, counts = self.loss.core(comparisons)
-        if has_proxies(self.loss):
-            return reduce(Terms(sums, counts), self.loss.reduction)
-        there = comparisons.keep_positive.any(dim=1)
-        if self.anchors == "pairs":  # padding is no row that a mean could count
-            sums = sums.masked_fill(~there, 0)
-            counts = counts * there
-        if self.over_pairs:
-            counts = there.to(sums.dtype)
-        return reduce(Terms(sums, counts), self.loss.reduction)
+        terms = self.loss.core(comparisons)
+        if self.anchors == "pairs" and not has_proxies(self.loss):
+            there = comparisons.keep_positive.any(dim=1)  # padding is no row of a mean
+            counts = there.to(terms.sums.dtype) if self.over_pairs else terms.counts * there
+            terms = Terms(terms.sums.masked_fill(~there, 0), counts)
+        return reduce(terms, self.loss.reduction)
 
 
 @dataclass(eq=False, repr=False)
@@ -235,21 +219,26 @@ class OptimalNegatives(NegativesBetweenPairs):
     anchors: Anchors = "samples"
     over_pairs: bool = False
 
-    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
+    def negatives(self, embeddings: Embeddings, first: Rows, second: Rows) -> Float[Tensor, "n p"]:
         """Compare arcs of pairs, or samples, with every arc; where they overlap or there are none,
         with its ends."""
         distance = self.loss.distance
-        first, second, *_ = pairs
         points = self.anchors == "samples"
+
+        def nearer_end(compared: Tensor) -> Tensor:
+            """Compare each pair as the closer of its two rows is compared."""
+            ends = [compared.index_select(0, rows) for rows in (first, second)]
+            return distance.nearest(torch.stack(ends), dim=0)
+
         arcs = None
         if distance.normalize:
             arcs = distance.between_arcs(embeddings, first, second, points=points)
             if self.overlap == "arcs":
                 return arcs
         to_samples = distance(embeddings)
-        nearest = self._nearer_end(to_samples, pairs).T  # [n p]
+        nearest = nearer_end(to_samples).T  # [n p]
         if not points:
-            nearest = self._nearer_end(nearest, pairs)
+            nearest = nearer_end(nearest)
         if arcs is None:
             return nearest
         closer = distance.larger_is_closer
@@ -257,13 +246,6 @@ class OptimalNegatives(NegativesBetweenPairs):
         if not points:
             length = (torch.minimum if closer else torch.maximum)(length[:, None], length)
         return torch.where(arcs > length if closer else arcs < length, nearest, arcs)
-
-    def _nearer_end(
-        self, compared: Float[Tensor, "n m"], pairs: PositivePairs
-    ) -> Float[Tensor, "p m"]:
-        """Compare each pair as the closer of its two rows is compared."""
-        ends = [compared.index_select(0, rows) for rows in (pairs.first, pairs.second)]
-        return self.loss.distance.nearest(torch.stack(ends), dim=0)
 
 
 @dataclass(eq=False, repr=False)
@@ -292,10 +274,10 @@ class ExpandedNegatives(NegativesBetweenPairs):
     _: KW_ONLY
     points: Natural = 2
 
-    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
+    def negatives(self, embeddings: Embeddings, first: Rows, second: Rows) -> Float[Tensor, "p p"]:
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
-        starts = rows[pairs.first]
-        ends = rows[pairs.second]
+        starts = rows[first]
+        ends = rows[second]
         share = torch.linspace(0, 1, self.points + 2).to(rows)[:, None, None]
         points = starts + share * (ends - starts)  # the loss puts them on its sphere
         several, count = points.shape[:2]

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -28,14 +28,6 @@ ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 EARLY = 64  # steps: the window of HDML's authors
 
 Form = Literal["ours", "paper"]
-
-
-@runtime_checkable
-class Capturable(Protocol):
-    """A loss that says whether a CUDA graph may replay it."""
-
-    @property
-    def capturable(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -229,10 +221,10 @@ class Method(SettingsModule):
         return np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
 
     @staticmethod
-    def given(batch: Batch, **drawn: Tensor) -> Batch:
-        """Add tensors to the extras of a batch, where its labels are."""
+    def given(batch: Batch, **drawn: Any) -> Batch:
+        """Add numbers to the extras of a batch, as tensors where its labels are."""
         device = batch.labels.device
-        placed = {name: to_device(values, device) for name, values in drawn.items()}
+        placed = {name: to_device(torch.as_tensor(it), device) for name, it in drawn.items()}
         return replace(batch, extras={**batch.extras, **placed})
 
     def step(self, batch: Batch) -> StepResult:
@@ -317,7 +309,7 @@ class Method(SettingsModule):
     def capturable(self) -> bool:
         """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted
         in Python."""
-        may = isinstance(self.loss, Capturable) and self.loss.capturable
+        may = bool(getattr(self.loss, "capturable", False))
         return may and not self.embedder.reads_text and self.scaler is None
 
     @property

@@ -22,8 +22,6 @@ from vicinal.methods.method import Method, StepResult
 from vicinal.parallel import all_rows, gather
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class, same_class
 
-Mixing = Literal["inputs", "features", "embeddings"]
-
 
 def mixed_comparisons(
     loss: Loss,
@@ -99,7 +97,7 @@ class Metrix(Method):
             exceed the real one, as no mixture is wholly of a class, and fall with it.
     """
 
-    mix: Mixing = "features"
+    mix: Literal["inputs", "features", "embeddings"] = "features"
     weight: NonNegative = 0.4
     alpha: Positive = 2.0
     hardest: Count | None = None
@@ -117,8 +115,7 @@ class Metrix(Method):
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and whether anchors are mixed themselves, by the seed and the step alone."""
         rng = self.draws()
-        mixing = torch.tensor([rng.beta(self.alpha, self.alpha), rng.integers(2)])
-        return self.given(batch, mixing=mixing)
+        return self.given(batch, mixing=[rng.beta(self.alpha, self.alpha), rng.integers(2)])
 
     def step(self, batch: Batch) -> StepResult:
         embedder = self.embedder

@@ -103,14 +103,13 @@ class ProxySynthesis(Method):
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and which classes are mixed, by the seed and the step alone."""
         rng = self.draws()
-        factor = torch.tensor(rng.beta(self.alpha, self.alpha), dtype=torch.float32)
-        return self.given(batch, factor=factor, turn=torch.tensor(rng.integers(2**31)))
+        return self.given(batch, factor=rng.beta(self.alpha, self.alpha), turn=rng.integers(2**31))
 
     def step(self, batch: Batch) -> StepResult:
-        def of_all(embeddings: Embeddings, labels: SingleLabels) -> Tensor:
-            return self.of_all(embeddings, labels, batch.extras["factor"], batch.extras["turn"])
-
-        return self.step_by(of_all, batch)
+        embeddings, labels = self.embed(batch)
+        drawn = batch.extras
+        loss = self.of_all(embeddings, labels, drawn["factor"], drawn["turn"])
+        return self.update(loss, embeddings, labels)
 
     def of_all(
         self,

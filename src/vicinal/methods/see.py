@@ -106,17 +106,15 @@ class SEE(Method):
         count = round(share * len(batch.labels) * parallel.processes())
         size = count, self.expansions - 1, self.embedder.embedding_dim
         noise = self.draws().standard_normal(size, dtype=np.float32)
-        return self.given(batch, noise=torch.from_numpy(noise))
+        return self.given(batch, noise=noise)
 
     def step(self, batch: Batch) -> StepResult:
-        def of_all(embeddings: Embeddings, labels: SingleLabels) -> Tensor:
-            real: Tensor = self.loss(embeddings, labels)
-            noise = batch.extras["noise"]
-            if not len(noise):
-                return real
-            return real + self.weight * self.of_expansions(embeddings.detach(), labels, noise)
-
-        return self.step_by(of_all, batch)
+        embeddings, labels = self.embed(batch)
+        loss = self.loss(embeddings, labels)
+        noise = batch.extras["noise"]
+        if len(noise):
+            loss = loss + self.weight * self.of_expansions(embeddings.detach(), labels, noise)
+        return self.update(loss, embeddings, labels)
 
     def of_expansions(
         self, embeddings: Embeddings, labels: SingleLabels, noise: Float[Tensor, "m n d"]

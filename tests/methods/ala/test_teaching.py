@@ -54,7 +54,7 @@ def by_autograd(method, batch):
             if method.meta_gradient == "first_order":  # the derivative at a step of no length
                 gradients = [g - g.detach() for g in gradients]
             tried = {
-                name: p - RATES[name.startswith("head.")] * g
+                f"embedder.{name}": p - RATES[name.startswith("head.")] * g
                 for (name, p), g in zip(parameters.items(), gradients, strict=True)
             }
             after = scoring(method.metric.embed(tried, unseen), unseen_labels).losses

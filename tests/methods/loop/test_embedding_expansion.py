@@ -19,8 +19,8 @@ def points_by_hand(x, y, count):
 def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
     rows = unit_vectors(6, dim=3)
     labels = torch.arange(6) // 2
-    pairs = positive_pairs(labels, "consecutive")
-    found = ExpandedNegatives(HPHNLoss(), points=points).negatives(5 * rows, pairs)
+    first, second, _ = positive_pairs(labels, "consecutive")
+    found = ExpandedNegatives(HPHNLoss(), points=points).negatives(5 * rows, first, second)
     for a, b in itertools.product(range(3), repeat=2):
         ours, theirs = (points_by_hand(rows[2 * k], rows[2 * k + 1], points) for k in (a, b))
         nearest = min(math.dist(p.tolist(), q.tolist()) for p in ours for q in theirs)

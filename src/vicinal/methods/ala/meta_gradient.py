@@ -52,14 +52,14 @@ class Metric:
     """
 
     def __init__(self, embedder: Embedder, optimizer: Optimizer) -> None:
-        self.embedder = embedder
         self.optimizer = optimizer
-        names = {id(p): name for name, p in embedder.named_parameters() if p.requires_grad}
+        self._network = _Network(embedder)
+        named = self._network.named_parameters()
+        names = {id(p): name for name, p in named if p.requires_grad}
         self._groups = [
             [p for p in group["params"] if id(p) in names] for group in optimizer.param_groups
         ]
         self._leaves = {names[id(p)]: p for members in self._groups for p in members}
-        self._network = _Network(embedder)
 
     @property
     def leaves(self) -> list[nn.Parameter]:
@@ -67,7 +67,7 @@ class Metric:
         return list(self._leaves.values())
 
     def parameters(self) -> Parameters:
-        """Return θ by name, cut from any graph."""
+        """Return θ by name in the network, cut from any graph."""
         return {name: leaf.detach() for name, leaf in self._leaves.items()}
 
     def scaled(self, gradients: list[Tensor]) -> list[Tensor]:
@@ -92,8 +92,7 @@ class Metric:
     def embed(self, parameters: Parameters, inputs: Tensor) -> Embeddings:
         """Compute z with other parameters by name; what is not named keeps its value, and running
         statistics stay."""
-        named = self._copies() | {f"embedder.{name}": value for name, value in parameters.items()}
-        embeddings: Tensor = functional_call(self._network, named, (inputs,))
+        embeddings: Tensor = functional_call(self._network, self._copies() | parameters, (inputs,))
         return embeddings
 
     def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
@@ -108,8 +107,8 @@ class Metric:
         """Return copies of the buffers that a forward pass may change: those of modules in training
         mode."""
         return {
-            ".".join(filter(None, ("embedder", path, name))): buffer.clone()
-            for path, module in self.embedder.named_modules()
+            f"{path}.{name}": buffer.clone()
+            for path, module in self._network.named_modules()
             if module.training
             for name, buffer in module.named_buffers(recurse=False)
         }
