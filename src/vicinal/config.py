@@ -10,7 +10,6 @@ slots, and returns a ``Config``.
 import dataclasses
 import json
 import tomllib
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -288,8 +287,7 @@ class Config:
     def slots(self) -> dict[str, Raw]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
         plain = {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
-        result: dict[str, Raw] = json.loads(json.dumps(plain, default=_described))
-        return result
+        return json.loads(json.dumps(plain, default=_described))
 
     def toml(self) -> str:
         """Return the experiment as a file for ``vicinal train FILE.toml``."""
@@ -480,7 +478,7 @@ class Draft:
         registry = REGISTRIES.get(slot, {})
         name = coerce(name, str, slot)
         if kind := registry.get(name) or self.trust.get(name):
-            return typing.cast(type, kind)
+            return kind
         if ":" in name:
             raise ConfigError(
                 f"{slot}={name} is code of your own; say that it may run with --trust {name}."
@@ -652,7 +650,7 @@ def _dataset(raw: Raw) -> Dataset:
     if "data" in arguments:  # of data around other data, such as `corrupted`
         arguments["data"] = _dataset(as_mapping("data", arguments["data"]))
     if name in DATASETS_BY_NAME:
-        return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
+        return construct(DATASETS_BY_NAME[name], arguments, "data")
     opened = open_path(name, image=coerce(arguments.pop("path", "path"), str, "data.path"))
     changes = coerce_arguments(type(opened), arguments, "data")
     return dataclasses.replace(opened, **changes) if changes else opened  # type: ignore[type-var]
@@ -710,7 +708,7 @@ def _text_encoder(draft: Draft) -> str:
 
 def _method(raw: Raw, draft: Draft) -> Method:
     kind = Method if "own" in raw else draft.found("method", raw.get("name", "plain"))
-    return typing.cast(Method, _object("method", kind, raw))
+    return _object("method", kind, raw)
 
 
 def _loss(raw: Raw, draft: Draft) -> Part:
@@ -801,9 +799,7 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
             )
         return OwnTransform(own, _transform({}, draft))  # type: ignore[arg-type]
     if kind != "images":
-        return typing.cast(
-            TrainingTransform, _object("transform", REGISTRIES["transform"][kind], raw)
-        )
+        return _object("transform", REGISTRIES["transform"][kind], raw)
     arguments = coerce_arguments(ImageTransform, _without(raw, "name"), "transform")
     seen = model.expected
     resized = arguments.get("crop") == "resized"

@@ -306,8 +306,7 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk,
     read-only."""
     with _reading(path, "an .npy array"), _HEADERS:
-        result: np.ndarray = np.load(regular(path), "r" if mapped else None, allow_pickle=False)
-        return result
+        return np.load(regular(path), "r" if mapped else None, allow_pickle=False)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -31,7 +31,6 @@ import torch.distributed as dist
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.amp.autocast_mode import is_autocast_available
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal.errors import ConfigError, VicinalError, unknown
 
@@ -137,16 +136,15 @@ def keep_memory() -> None:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def part(rows: T, number: int | None = None) -> T:
-    """Return the contiguous share of a sequence or tensor that is this process's, or that of
-    another ``number``: shares in the order of ranks are the rows again."""
+def part(rows: T) -> T:
+    """Return the contiguous share of a sequence or tensor that is this process's: shares in the
+    order of ranks are the rows again."""
     count = processes()
     if count == 1:
         return rows
-    number = rank() if number is None else number
+    number = rank()
     whole: Any = rows
-    result: T = whole[len(whole) * number // count : len(whole) * (number + 1) // count]
-    return result
+    return whole[len(whole) * number // count : len(whole) * (number + 1) // count]
 
 
 def gather(
@@ -184,55 +182,36 @@ def join_rows(rows: Tensor) -> Tensor:
 
 def stacked(values: Tensor) -> Tensor:
     """Return what each process has, along a new first dimension, with gradient as in `gather`."""
-    found: Tensor = values[None]
-    if processes() > 1:
-        found = _Gather.apply(found)  # type: ignore[no-untyped-call]
-    return found
+    return values[None] if processes() == 1 else _Gather.apply(values[None])  # type: ignore[no-untyped-call]
 
 
 def collect(shard: Tensor) -> Iterator[Tensor]:
     """Yield all rows of a shard in the first process, some at a time; nothing in the others, which
     also go through it."""
-    total = sum(from_all(len(shard)))
-    for owner, at, end in _turns(total):
-        rows = torch.empty(end - at, *shard.shape[1:], dtype=shard.dtype)
-        if owner == rank():
-            begin = part(range(total)).start
-            rows.copy_(shard.detach()[at - begin : end - begin])
-        _move(rows, owner, 0)
-        if first():
-            yield rows
+    for owner, size in enumerate(from_all(len(shard))):
+        for at in range(0, size, ROWS_AT_ONCE):
+            rows = torch.empty(min(ROWS_AT_ONCE, size - at), *shard.shape[1:], dtype=shard.dtype)
+            if owner == rank():
+                rows.copy_(shard.detach()[at : at + len(rows)])
+            spread([rows], owner)
+            if first():
+                yield rows
 
 
 def deal(rows: Tensor) -> Tensor:
     """Return this process's part of rows that the first one has; others know their shape alone."""
-    own = torch.empty_like(part(rows), device="cpu")
-    begin = part(range(len(rows))).start
-    for owner, at, end in _turns(len(rows)):
-        mine = own[at - begin : end - begin]
-        given = rows[at:end] if first() else mine
-        _move(given, 0, owner)
-        if first() and owner == 0:
-            mine.copy_(given)
-    return own
-
-
-def _turns(rows: int) -> Iterator[tuple[int, int, int]]:
-    """Yield whose rows are next, and from where to where."""
-    for owner in range(processes()):
-        own = part(range(rows), owner)
-        for at in range(own.start, own.stop, ROWS_AT_ONCE):
-            yield owner, at, min(own.stop, at + ROWS_AT_ONCE)
-
-
-def _move(rows: Tensor, source: int, target: int) -> None:
-    """Give rows to another process, or receive them."""
-    if source != target:
-        with _exchange():
-            if rank() == source:
-                dist.send(rows, target)
-            elif rank() == target:
-                dist.recv(rows, source)
+    own = part(range(len(rows)))
+    mine = torch.empty_like(part(rows), device="cpu")
+    for at in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[at : at + ROWS_AT_ONCE]
+        if not first():
+            some = torch.empty_like(some, device="cpu")
+        spread([some])
+        low = max(own.start, at)
+        high = min(own.stop, at + len(some))
+        if low < high:
+            mine[low - own.start : high - own.start] = some[low - at : high - at]
+    return mine
 
 
 class _Gather(torch.autograd.Function):
@@ -247,8 +226,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        result: Tensor = _Scatter.apply(gradients[0])  # type: ignore[no-untyped-call]
-        return result
+        return _Scatter.apply(gradients[0])  # type: ignore[no-untyped-call]
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
@@ -270,8 +248,7 @@ class _Scatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        result: Tensor = _Gather.apply(gradients[0])  # type: ignore[no-untyped-call]
-        return result
+        return _Gather.apply(gradients[0])  # type: ignore[no-untyped-call]
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -352,29 +329,19 @@ def _begin(tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
 
 def share_norms(module: nn.Module) -> None:
     """Let batch norms that learn on a GPU take their statistics from the whole batch; names and
-    tensors stay.
-
-    Only torch's own: others (timm's, which hold an activation as well) are converted by the library
-    that made them.
-    """
+    tensors stay. Where timm made the network it converts its own, which hold an activation too."""
+    convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm
+    if "timm" in sys.modules:
+        convert = importlib.import_module("timm.layers").convert_sync_batchnorm
     for name, child in module.named_children():
-        if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-            shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(child)  # type: ignore[no-untyped-call]
-            module.add_module(name, shared)
-        elif isinstance(child, _BatchNorm) and type(child).__module__.startswith("timm."):
-            module.add_module(
-                name, importlib.import_module("timm.layers").convert_sync_batchnorm(child)
-            )
-        else:
-            share_norms(child)
+        module.add_module(name, convert(child))
 
 
-def buffers_from_first(module: nn.Module) -> None:
-    """Give every process the running statistics of the first one, where each has met other rows."""
-    if processes() > 1:
+def spread(tensors: Iterable[Tensor], owner: int = 0) -> None:
+    """Give what one process has to all, in place."""
+    for tensor in tensors if processes() > 1 else ():
         with _exchange():
-            for buffer in module.buffers():
-                dist.broadcast(buffer, src=0)
+            dist.broadcast(tensor, src=owner)
 
 
 # -- agreement ------------------------------------------------------------------------------------
@@ -388,8 +355,7 @@ def from_first(make: Callable[[], T]) -> T:
     box: list[Any] = [make() if first() else None]
     with _exchange():
         dist.broadcast_object_list(box, src=0)
-    result: T = box[0]
-    return result
+    return box[0]
 
 
 def from_all(value: T) -> list[T]:
@@ -411,29 +377,26 @@ class Agreement:
     """
 
     def __init__(self) -> None:
-        self._wishes: Tensor | None = None
+        self._wishes = torch.tensor([0])
         self._sending: dist.Work | None = None
 
     def __call__(self, wish: int) -> int:
         if processes() == 1:
             return wish
         answer = self.answer()
-        self._wishes = torch.tensor([wish], dtype=torch.int64)
+        self._wishes = torch.tensor([wish])
         with _exchange():
             self._sending = dist.all_reduce(self._wishes, dist.ReduceOp.MAX, async_op=True)
         return answer
 
     def answer(self) -> int:
         """Return the answer to the last call."""
-        if self._wishes is None:
-            return 0
         if self._sending is not None:
             with _exchange():
                 self._sending.wait()
-            self._sending = (
-                None  # an exchange that is kept would keep torch's threads beyond the end of Python
-            )
-        return int(self._wishes.item())
+            # One that is kept would keep torch's threads beyond the end of Python.
+            self._sending = None
+        return int(self._wishes)
 
 
 @contextmanager
@@ -475,15 +438,20 @@ def launch(count: int | None) -> bool:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name may resolve to nowhere
-    place: dict[str, Any] = {
-        "rdzv_backend": "c10d",
-        "rdzv_endpoint": "localhost:0",
-        "local_addr": "localhost",
-    }
     try:
         with tempfile.TemporaryDirectory(prefix="vicinal-") as folder:
             logs = DefaultLogsSpecs(folder)
-            config = LaunchConfig(1, 1, count, logs, run_id=uuid4().hex, max_restarts=0, **place)
+            config = LaunchConfig(
+                1,
+                1,
+                count,
+                logs,
+                run_id=uuid4().hex,
+                max_restarts=0,
+                rdzv_backend="c10d",
+                rdzv_endpoint="localhost:0",
+                local_addr="localhost",
+            )
             command = "-P", "-m", "vicinal", *sys.argv[1:]  # -P: no import from the current folder
             elastic_launch(config, sys.executable)(*command)
     except SignalException:

@@ -152,10 +152,10 @@ class RunDirectory:
         """Return the table of the finished run, or None while there is none."""
         return read_object(self.results_path) if self.results_path.is_file() else None
 
-    def metrics(self) -> Iterator[Document]:
-        """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left
-        out."""
-        return read_lines(self.metrics_path)
+    def metrics(self, kind: str | None = None) -> Iterator[Document]:
+        """Yield the lines of ``metrics.jsonl``, or those of a kind, in order; a last line cut off
+        by a crash is left out."""
+        return (line for line in read_lines(self.metrics_path) if kind in (None, line.get("kind")))
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
         """Return the arrays of ``artifacts/NAME.npz``, or None where the run did not write them."""

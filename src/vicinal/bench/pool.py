@@ -231,9 +231,9 @@ def _function(call: str) -> Callable[..., Any]:
     """``module:name`` or ``FILE.py:name``, where the file may import those beside it."""
     place, _, name = call.rpartition(":")
     if not place.endswith(".py"):
-        return resolve_name(call)  # type: ignore[no-any-return]
+        return resolve_name(call)
     sys.path.insert(0, str(Path(place).resolve().parent))
-    return runpy.run_path(place)[name]  # type: ignore[no-any-return]
+    return runpy.run_path(place)[name]
 
 
 def _stop_with_parent() -> None:

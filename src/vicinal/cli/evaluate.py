@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+Ray = Annotated[int | None, typer.Option(metavar="WORKERS")]
+
 
 def evaluate(
     run: Path,
@@ -20,7 +22,7 @@ def evaluate(
     device: str = "auto",
     skip_corrupt: bool = False,
     processes: int | None = None,
-    ray: Annotated[int | None, typer.Option(metavar="WORKERS")] = None,
+    ray: Ray = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Evaluate the model of RUN: retrieval and clustering on its test classes or other data.
@@ -45,7 +47,7 @@ def evaluate(
         vicinal evaluate runs/birds
         vicinal evaluate runs/birds --data pictures/
     """
-    from vicinal.parallel import joined, launch
+    from vicinal.parallel import first, joined, launch, pick_device
 
     if launch(processes):
         return
@@ -53,7 +55,6 @@ def evaluate(
     from vicinal.arguments import coerce
     from vicinal.cli.tables import print_compact, print_table
     from vicinal.evaluation.embedding import ranks_on_ray
-    from vicinal.parallel import first, pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
     from vicinal.training.finish import measure_run
@@ -101,7 +102,7 @@ def embed(
     skip_corrupt: bool = False,
     role: str | None = None,
     processes: int | None = None,
-    ray: Annotated[int | None, typer.Option(metavar="WORKERS")] = None,
+    ray: Ray = None,
 ) -> None:
     """Embed DATA with the model of RUN into a folder of Parquet shards, which every command takes
     as data.
@@ -126,7 +127,7 @@ def embed(
         vicinal embed runs/birds pictures/ --out embedded/
         vicinal embed runs/birds pictures/ --out vectors.npz
     """
-    from vicinal.parallel import joined, launch
+    from vicinal.parallel import first, joined, launch, pick_device
 
     if launch(processes):
         return
@@ -135,7 +136,6 @@ def embed(
     from vicinal.data.folder import expanded
     from vicinal.evaluation import embedding
     from vicinal.models.embedder import Role
-    from vicinal.parallel import first, pick_device
     from vicinal.training.console import Console
 
     network = coerce(role, Role | None, "--role")

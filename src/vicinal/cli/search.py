@@ -24,6 +24,10 @@ Images = Annotated[
 ]
 
 
+Rate = Annotated[float | None, typer.Option(metavar="RATE")]
+Csv = Annotated[Path | None, typer.Option(metavar="CSV")]
+
+
 def tell_unnamed(snapshot: "Snapshot") -> None:
     """Say which pictures are not read, since neither the run's own data nor the user names them."""
     for folder in snapshot.unnamed:
@@ -125,8 +129,8 @@ def search(
     k: int = 10,
     where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     text: list[str] | None = None,
-    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
-    thresholds: Annotated[Path | None, typer.Option(metavar="CSV")] = None,
+    max_false_match: Rate = None,
+    thresholds: Csv = None,
     format: Format = Format.table,
     collection: Path | None = None,
     store: str | None = None,
@@ -234,7 +238,7 @@ def calibrate(
     run: Path,
     queries: Annotated[str | None, typer.Argument(metavar="[QUERIES]")] = None,
     max_false_match: Annotated[float, typer.Option(metavar="RATE")] = 0.001,
-    to: Annotated[Path | None, typer.Option(metavar="CSV")] = None,
+    to: Csv = None,
     collection: Path | None = None,
     device: str = "auto",
 ) -> None:
@@ -281,8 +285,8 @@ def serve(
     store: str | None = None,
     graph: str | None = None,
     device: str = "auto",
-    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
-    thresholds: Annotated[Path | None, typer.Option(metavar="CSV")] = None,
+    max_false_match: Rate = None,
+    thresholds: Csv = None,
     token: Annotated[str | None, typer.Option(envvar="VICINAL_TOKEN")] = None,
     user_header: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     read_only: bool = False,

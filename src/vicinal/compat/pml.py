@@ -76,7 +76,7 @@ class LossForPML(nn.Module):
         if labels is None:
             raise DataError("a loss needs `labels` or triplets, got neither.")
         if indices_tuple is None:
-            return self.loss(embeddings, labels, ref_emb, ref_labels)  # type: ignore[no-any-return]
+            return self.loss(embeddings, labels, ref_emb, ref_labels)
         others = Reference.checked(embeddings, labels, ref_emb, ref_labels)
         positive = Pairs(*indices_tuple[:2])
         negative = Pairs(*indices_tuple[2:])
@@ -165,7 +165,7 @@ class FromPML(nn.Module):
         mined = self.miner(embeddings, labels, *others) if self.miner is not None else None
         if others and own is not None:
             mined = without_own(mined, labels, others[1], own)
-        return self.loss(embeddings, labels, mined, *others)  # type: ignore[no-any-return]
+        return self.loss(embeddings, labels, mined, *others)
 
 
 def without_own(

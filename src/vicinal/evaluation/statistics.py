@@ -132,7 +132,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     factors = np.arange(len(values), 0, -1)
     corrected = np.empty_like(values)
     corrected[order] = np.maximum.accumulate(np.minimum(1.0, factors * values[order]))
-    return corrected.tolist()  # type: ignore[no-any-return]
+    return corrected.tolist()
 
 
 def smallest_effect(spread: float, count: int) -> float | None:

@@ -83,13 +83,13 @@ class CrossBatchMemory(nn.Module):
         """
         Reference.checked(embeddings, labels)
         if not self.training or not torch.is_grad_enabled():
-            return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+            return self.loss(embeddings, labels)
         self.calls += 1
         if self.calls <= self.warmup:
-            return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+            return self.loss(embeddings, labels)
         kept = embeddings if keys is None else keys
         own, rows, classes = self.remember(kept.detach(), labels)
-        return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)  # type: ignore[no-any-return]
+        return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)
 
     def remember(
         self, rows: Embeddings, labels: SingleLabels

@@ -1,9 +1,10 @@
 """Checkpoints: all that a run needs to go on, each one file, whole or not at all.
 
-A state is nested dictionaries, lists and tuples of tensors and plain values, as ``state_dict``
-gives. Tensors are kept in safetensors, and the rest, with a number in each tensor's place, beside
-them as JSON. Reading one executes nothing. Of several processes the first one writes and reads, and
-a shard is whole in the file, so that any number of processes can go on.
+A state is nested dictionaries and lists of tensors and plain values, as ``state_dict`` gives.
+Tensors are kept in safetensors, and the rest, with a number in each tensor's place, beside them as
+JSON: a tuple comes back as a list, and a key of digits as a number. Reading one executes nothing.
+Of several processes the first one writes and reads, and a shard is whole in the file, so that any
+number of processes can go on.
 """
 
 import json
@@ -14,19 +15,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vicinal.errors import DataError, RunError
 from vicinal.files import Document, Rows, decoding, read_tensors, write_tensors
 from vicinal.parallel import Shard, collect, deal, first, from_all, from_first
 
 REMEDY = "Remove it to use an older one."  # of a damaged checkpoint
 _TREE = "tree"  # the JSON of a state among its tensors
+_PLACE = "tensor"  # what stands in it for each
 
 
 def save_checkpoint(folder: Path, step: int, state: Document) -> Path:
     """Write ``folder/step-N.safetensors`` and drop all but the newest two, in all processes."""
     path = folder / f"step-{step:08d}.safetensors"
     found: dict[str, Tensor] = {}
-    encoded = _encode(state, found)
+
+    def place(value: object) -> dict[str, str]:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{value!r:.80} is not JSON serializable")
+        name = str(len(found))
+        found[name] = value
+        return {_PLACE: name}
+
+    tree = json.dumps(state, default=place)
     shards = {}
     for name, shard in found.items():
         if isinstance(shard, Shard):
@@ -36,8 +45,8 @@ def save_checkpoint(folder: Path, step: int, state: Document) -> Path:
         for rows in shards.values():
             deque(rows.blocks, maxlen=0)
         return path
-    tree = bytearray(json.dumps({"state": encoded, "shards": [*shards]}).encode())
-    write_tensors(path, {**found, **shards, _TREE: torch.frombuffer(tree, dtype=torch.uint8)})
+    text = bytearray(json.dumps({"state": tree, "shards": [*shards]}).encode())
+    write_tensors(path, {**found, **shards, _TREE: torch.frombuffer(text, dtype=torch.uint8)})
     for old in _checkpoints(folder)[:-2]:
         old.unlink()
     return path
@@ -53,50 +62,25 @@ def load_checkpoint(path: Path) -> Document:
     rows; all processes call it."""
     whole: dict[str, Tensor] = {}
 
-    def read() -> tuple[Any, dict[str, Tensor], dict[str, Tensor]]:
-        try:
-            tensors = read_tensors(path)
-        except (DataError, FileNotFoundError) as error:
-            raise RunError(str(error)) from error
+    def read() -> tuple[str, dict[str, Tensor], dict[str, Tensor]]:
+        tensors = read_tensors(path)
         with decoding(path, REMEDY):
             tree = json.loads(tensors.pop(_TREE).numpy().tobytes())
             whole.update((name, tensors.pop(name)) for name in tree["shards"])
             like = {name: rows.to("meta") for name, rows in whole.items()}
             return tree["state"], tensors, like
 
-    tree, tensors, like = from_first(read)
-    shards = {name: deal(whole.get(name, rows)) for name, rows in like.items()}
+    text, tensors, like = from_first(read)
+    tensors |= {name: deal(whole.get(name, rows)) for name, rows in like.items()}
+
+    def restored(found: Document) -> Any:
+        if _PLACE in found:
+            return tensors[found[_PLACE]]
+        return {int(key) if key.isdigit() else key: value for key, value in found.items()}
+
     with decoding(path, REMEDY):
-        result: Document = _decode(tree, tensors | shards)
-        return result
+        return json.loads(text, object_hook=restored)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.safetensors"))
-
-
-def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return a value as JSON that keeps its types; its tensors go into ``tensors``."""
-    if isinstance(value, Tensor):
-        name = str(len(tensors))
-        tensors[name] = value
-        return {"tensor": name}
-    if isinstance(value, dict):
-        return {"dict": [[key, _encode(item, tensors)] for key, item in value.items()]}
-    if isinstance(value, (list, tuple)):
-        items = [_encode(item, tensors) for item in value]
-        return items if isinstance(value, list) else {"tuple": items}
-    return value
-
-
-def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_decode(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "tuple":
-        return tuple(_decode(content, tensors))
-    return {key: _decode(item, tensors) for key, item in content}

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -224,9 +223,8 @@ class Experiment:
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
         """Yield this process's rows of an epoch's batches from number ``start`` on, augmented, on
         the device."""
-        whole = plan[start:]
-        rest = [parallel.part(rows) for rows in whole]
-        for rows, batch in zip(whole, self._loader.batches(rest, epoch), strict=True):
+        mine = [parallel.part(rows) for rows in plan[start:]]
+        for rows, batch in zip(plan[start:], self._loader.batches(mine, epoch), strict=True):
             largest = int(np.bincount(self.train.labels[np.asarray(rows)]).max())
             yield replace(batch.to(self.device), largest_class=largest)
 
@@ -521,24 +519,18 @@ def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
 
 
 def _check_equal_start(config: Config, records: Records, method: Method) -> None:
-    """Processes that train together start from the same settings, rows and weights, wherever each
-    read its own."""
+    """Processes that train together start from the same settings and rows, wherever each read its
+    own, and from the weights of the first one."""
     if parallel.processes() == 1:
         return
-    weights = sha256()
-    for tensor in method.embedder.state_dict().values():
-        weights.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    mine = {
-        "settings": config.slots(),
-        "records": records.fingerprint(),
-        "weights": weights.hexdigest(),
-    }
+    parallel.spread(method.embedder.state_dict().values())
+    mine = {"settings": config.slots(), "records": records.fingerprint()}
     for name, value in parallel.from_first(lambda: mine).items():
         if mine[name] != value:
             raise ConfigError(
                 f"all processes start from the same {name}, but process {parallel.rank()} has "
                 "others than process 0. "
-                f"Use the same version, settings, data and weight files on every machine."
+                f"Use the same version, settings and data on every machine."
             )
 
 
@@ -729,13 +721,11 @@ class OwnSampler:
         self._length = len(self.epoch(0))
 
     def epoch(self, number: int) -> Sequence[Sequence[int]]:
-        plan: Sequence[Sequence[int]]
-        if hasattr(self.sampler, "epoch"):
-            plan = self.sampler.epoch(number)
-        else:
-            if hasattr(self.sampler, "set_epoch"):
-                self.sampler.set_epoch(number)
-            plan = [[int(row) for row in batch] for batch in self.sampler]
+        own = self.sampler
+        if hasattr(own, "set_epoch"):
+            own.set_epoch(number)
+        batches = own.epoch(number) if hasattr(own, "epoch") else own
+        plan = [[int(row) for row in batch] for batch in batches]
         bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
         if bad is not None:
             raise ConfigError(
@@ -754,8 +744,7 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     seed = config.training.seed
     if slot.own is not None:
         # A second run begins anew.
-        result: nn.Module = copy.deepcopy(slot.own)
-        return result
+        return copy.deepcopy(slot.own)
     kind = slot.kind
     arguments = dict(slot.arguments)
     miner = arguments.pop("miner", None)
@@ -763,12 +752,11 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     if nested:
         # The whole embedding is always one of the sizes, or its last dimensions would learn
         # nothing.
-        parts = {**slot.arguments, "nested": ()}
         sizes = sorted({*nested, dim})
         if sizes[-1] > dim:
             raise ConfigError(f"loss.nested has sizes up to model.dim={dim}, got {sizes[-1]}.")
-        whole = config.replace(loss=replace(slot, arguments=parts))
-        return NestedLoss([_build_loss(whole, labels, size) for size in sizes], sizes)
+        one = config.replace(loss=replace(slot, arguments={**slot.arguments, "nested": ()}))
+        return NestedLoss([_build_loss(one, labels, size) for size in sizes], sizes)
     classes = np.unique(labels)
     layout = getattr(kind, "layout", None)
     blocks = layout is not None and getattr(config.sampler.kind, "layout", None) == layout

@@ -41,10 +41,10 @@ SETTINGS_PER_CALL = 100
 class TensorBoard:
     """Event files."""
 
-    def __init__(self, run: RunDirectory, folder: Path, config: Document, mode: Mode) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, mode: Mode) -> None:
         self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
         self.flush = self._writer.flush
-        text = json.dumps(config, indent=2, default=str)
+        text = json.dumps(run.config["slots"], indent=2)
         self._writer.add_text("config", f"```json\n{text}\n```")
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -61,7 +61,7 @@ class MLflow:
     Names of metrics are MLflow's: ``recall@1`` becomes ``recall_at_1``.
     """
 
-    def __init__(self, run: RunDirectory, folder: Path, config: Document, mode: Mode) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, mode: Mode) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for this consent
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # training waits for them
@@ -85,7 +85,7 @@ class MLflow:
             self._run = begun.info.run_id
             settings = [
                 self._entities.Param(name, str(value)[:MOST_LETTERS])
-                for name, value in flat(config).items()
+                for name, value in flat(run.config["slots"]).items()
             ]
             for first in range(0, len(settings), SETTINGS_PER_CALL):
                 some = settings[first : first + SETTINGS_PER_CALL]
@@ -120,14 +120,14 @@ class MLflow:
 class WeightsAndBiases:
     """A run whose id follows from the run directory: a resumed one has the same page."""
 
-    def __init__(self, run: RunDirectory, folder: Path, config: Document, mode: Mode) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, mode: Mode) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb = import_module("wandb")
         quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
         try:
             self._run = wandb.init(
                 project="vicinal",
-                config=json.loads(json.dumps(config, default=str)),
+                config=run.config["slots"],
                 dir=str(folder.parent),
                 name=run.path.name,
                 id=_identity(run),
@@ -159,9 +159,7 @@ _KNOWN: dict[str, tuple[str, type[Tracker]]] = {  # the folder of each, and its 
 class Trackers:
     """The trackers of a run, none or several, begun with what ``metrics.jsonl`` holds so far."""
 
-    def __init__(
-        self, names: Sequence[str], run: RunDirectory, config: Document, mode: Mode = "offline"
-    ) -> None:
+    def __init__(self, names: Sequence[str], run: RunDirectory, mode: Mode = "offline") -> None:
         self.trackers = list[Tracker]()
         for name in names:
             place, kind = _KNOWN[name]
@@ -169,7 +167,7 @@ class Trackers:
             folder.mkdir(exist_ok=True)
             for old in folder.iterdir():
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-            self.trackers.append(kind(run, folder, config, mode))
+            self.trackers.append(kind(run, folder, mode))
         for line in run.metrics() if names else ():
             self.record(line)
 

@@ -1,15 +1,15 @@
 """The training loop: takes steps, logs, evaluates, selects, saves, and reports what a user must
 know."""
 
+import copy
 import itertools
 import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ from torch.amp.grad_scaler import GradScaler
 from vicinal import parallel
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DivergenceError
+from vicinal.evaluation.encoder import Encoder
 from vicinal.files import Document, read_object
 from vicinal.methods.method import Method
 from vicinal.reports.tables import metric_title
@@ -131,7 +132,8 @@ class Position:
     @classmethod
     def of(cls, state: Document) -> "Position":
         """Return the position that ``asdict`` wrote."""
-        looks = {name: state[name] and Verdict(**state[name]) for name in ("start", "best", "last")}
+        names = "start", "best", "last"
+        looks = {name: state[name] and Verdict(*map(tuple, state[name].values())) for name in names}
         return cls(**{**state, **looks})
 
 
@@ -163,7 +165,6 @@ class Trainer:
         self._steps = self._rows = 0  # of this process
         self._take: Method | CUDAGraphStep | None = None
         self._judge = experiment.judge
-        ema = self.settings.ema
         self._precision = pick_precision(self.settings.precision, experiment.device)
         if self._precision == torch.float16:
             self.method.scaler = GradScaler(experiment.device.type)
@@ -173,8 +174,10 @@ class Trainer:
                     "proxies that processes divide cannot train in float16. Set "
                     "training.precision=bfloat16 or loss.divided=false."
                 )
-        self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
-        self._began = self._saved_at = time.monotonic()
+        # What is measured and kept: the network, or the moving average of its weights.
+        self._measured = self.method.embedder
+        if self.settings.ema is not None:
+            self._measured = copy.deepcopy(self._measured)
 
     def restore(self, state: Document) -> None:
         """Continue where a checkpoint was saved."""
@@ -182,8 +185,8 @@ class Trainer:
         self._plan = state["plan"]
         check_equal_parts(self._plan or ())
         self.method.load_training_state(state["method"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
+        if self.settings.ema is not None:
+            self._measured.load_state_dict(state["average"])
         set_random_state(state["random"])
 
     def train(self) -> None:
@@ -196,11 +199,8 @@ class Trainer:
             Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
         )
         names = self.settings.trackers if first else ()
-        # Other processes may be here before the run is written.
-        slots = self.run.config["slots"] if names else {}
-        self.trackers = Trackers(names, self.run, slots, self.settings.tracker_mode)
-        self._began = time.monotonic()
-        self._seconds_before = self.position.seconds
+        self.trackers = Trackers(names, self.run, self.settings.tracker_mode)
+        self._began = self._saved_at = time.monotonic()
         try:
             with Interruption() as interruption:
                 if self.position.step == 0 and self.position.best is None:
@@ -211,8 +211,7 @@ class Trainer:
             if self.position.best is None:
                 self.position.best_step = self.position.step
                 self.position.best_epoch = self.position.epoch
-                with self._averaged():
-                    self._keep_model()
+                self._keep_model()
             if first:
                 self.run.write_document("captions", dict(self.method.captions))
             self._checkpoint()
@@ -238,60 +237,57 @@ class Trainer:
     def _epoch(self, interruption: Interruption) -> None:
         experiment = self.experiment
         settings = self.settings
-        epoch = self.position.epoch
-        left = self.length - self.position.step
+        position = self.position
+        epoch = position.epoch
+        left = self.length - position.step
         if self._plan is None:  # asked once per epoch, also across a resume
             self._plan = experiment.plan(epoch)
-        self._plan = self._plan[: self.position.batch + left]
+        self._plan = self._plan[: position.batch + left]
         if self._take is None:
             self.method.embedder.accelerate(self._precision, compiled=self._compiles(left))
             self._take = CUDAGraphStep(self.method) if self._captures() else self.method
         # What is drawn for gathered rows is the same everywhere.
         set_random_state(parallel.from_first(random_state))
-        batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
+        batches = experiment.batches(self._plan, epoch=epoch, start=position.batch)
         self.method.embedder.train()
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
         title = f"epoch {epoch + 1}/{self._epochs()}"
-        with self.console.following(len(self._plan), self.position.batch, title) as follower:
-            for number, batch in enumerate(batches, self.position.step):
+        with self.console.following(len(self._plan), position.batch, title) as follower:
+            for number, batch in enumerate(batches, position.step):
                 result = self._take(batch)
                 step = Step(number, batch, dict(result.scalars))
-                if self.average is not None:
-                    self.average.update(self.method.embedder)
+                if settings.ema is not None:
+                    average_weights(self._measured, self.method.embedder, settings.ema, number)
                 self._pending.append(step)
-                self.position.step = number + 1
-                self.position.batch = self.position.batch + 1
-                if time.monotonic() >= self.until and self.position.step < self.length:
-                    words = f"time is up: trained {self.position.step} of {self.length} steps"
+                position.step = number + 1
+                position.batch += 1
+                if time.monotonic() >= self.until and position.step < self.length:
+                    words = f"time is up: trained {position.step} of {self.length} steps"
                     self.console.line(words, warning=True)
-                    self.length = self.position.step
-                ended = self.position.step >= self.length
-                last = ended or self.position.batch == len(self._plan)
+                    self.length = position.step
+                ended = position.step >= self.length
+                last = ended or position.batch == len(self._plan)
                 if last or number % STEPS_PER_DIAGNOSIS == 0:
                     step.scalars.update(self.method.diagnostics(result))
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
                 wish = interruption.requested(due)
-                due = wish >= SAVE or not settings.checkpoint_seconds
-                stop = wish == STOP
-                if last or due or len(self._pending) >= at_once:
+                if last or wish or len(self._pending) >= at_once:
                     scalars = self._write_steps(follower)
                     if last:
                         self._watch_collapse(scalars.get("spread", 1.0))
-                if last or stop:  # what other processes could not read
-                    for name in itertools.chain.from_iterable(
-                        parallel.from_all(self.position.skipped)
-                    ):
+                if last or wish == STOP:  # what other processes could not read
+                    for name in itertools.chain(*parallel.from_all(position.skipped)):
                         self._note_skipped(name)
-                if due:
+                if wish:
                     self._checkpoint()
-                if stop:
+                if wish == STOP:
                     raise parallel.Interrupted
                 if ended:
                     break
-        if (epoch + 1) % settings.evaluate_every == 0 or self.position.step >= self.length:
+        if (epoch + 1) % settings.evaluate_every == 0 or position.step >= self.length:
             self._select()
-        self.position.epoch = epoch + 1
-        self.position.batch = 0
+        position.epoch = epoch + 1
+        position.batch = 0
         self._plan = None
 
     def _epochs(self) -> int:
@@ -356,16 +352,15 @@ class Trainer:
         position = self.position
         if not len(self._judge):
             return
-        with self._averaged():
-            parallel.buffers_from_first(self.method.embedder)
-            verdict, scores = self._judge(self.experiment.encoder)
-            self._record("evaluation", {"split": "validation", "metrics": scores})
-            best = position.best is None or verdict.score > position.best.score
-            if best:
-                self._keep_model()
-                position.best = verdict
-                position.best_step = position.step
-                position.best_epoch = position.epoch
+        parallel.spread(self._measured.buffers())  # each process has met other rows
+        verdict, scores = self._judge(self._encoder)
+        self._record("evaluation", {"split": "validation", "metrics": scores})
+        best = position.best is None or verdict.score > position.best.score
+        if best:
+            self._keep_model()
+            position.best = verdict
+            position.best_step = position.step
+            position.best_epoch = position.epoch
         position.start = position.start or verdict
         position.last = verdict
         position.stale = 0 if best else position.stale + 1
@@ -395,9 +390,9 @@ class Trainer:
         by = f"validation {self._judge.by}"
         return found | {"by": by, "value": best.score, "error": best.error, "above": above}
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        """Put the moving average of the weights in place of the last ones, where there is one."""
-        return nullcontext() if self.average is None else self.average.applied(self.method.embedder)
+    @property
+    def _encoder(self) -> Encoder:
+        return replace(self.experiment.encoder, embedder=self._measured)
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -408,37 +403,35 @@ class Trainer:
 
     def _keep_model(self) -> None:
         if parallel.first():
-            self.experiment.encoder.save_weights(self.run)
+            self._encoder.save_weights(self.run)
 
     def _checkpoint(self) -> None:
         """Save where the run stands: all processes stand there, so the first one does, and the
         others give their shards."""
         if parallel.first():
             self.position.metrics_length = self.metrics.sync()
-        self.position.seconds = round(self._seconds_before + time.monotonic() - self._began, 3)
+        now = time.monotonic()
+        self.position.seconds = round(self.position.seconds + now - self._saved_at, 3)
+        self._saved_at = now
         state = {
             "position": asdict(self.position),
             "plan": self._plan,
             "method": self.method.training_state(),
-            "average": None if self.average is None else self.average.state_dict(),
+            "average": None if self.settings.ema is None else self._measured.state_dict(),
             "random": random_state(),
         }
         self.trackers.flush()
         save_checkpoint(self.run.checkpoints_path, self.position.step, state)
-        self._saved_at = time.monotonic()
 
     def _write_status(self, state: str, message: str | None = None) -> None:
-        where = {
-            "epoch": self.position.epoch,
-            "step": self.position.step,
-            "seconds": self.position.seconds,
-        }
-        facts = (
-            where
-            | {"processes": parallel.processes()}
-            | ({} if message is None else {"message": message})
+        self.run.write_status(
+            state,
+            epoch=self.position.epoch,
+            step=self.position.step,
+            seconds=self.position.seconds,
+            processes=parallel.processes(),
+            **({} if message is None else {"message": message}),
         )
-        self.run.write_status(state, **facts)
 
     def _fail(self, error: BaseException) -> None:
         """Write why the run ended, whichever process met it; the first word stands, the others only
@@ -493,76 +486,21 @@ class Trainer:
         self.console.line(message, warning=True)
 
 
-class WeightAverage:
-    """An exponential moving average of a network's trained parameters and buffers (Polyak and
-    Juditsky 1992).
-
-        θ̄ ← d θ̄ + (1 - d) θ,   d = min(decay, (1 + t) / (10 + t))        at update t = 0, 1, ...
-
-    The smaller d of the first updates lets the average forget the initial weights. Frozen
-    parameters are left out; integer buffers are copied. Nothing waits for the device.
-
-    Args:
-        embedder: the network, on the device that trains it and with the weights that training
-            starts from.
-        decay: between 0 and 1; 0.999 averages over about the last thousand steps.
-    """
-
-    def __init__(self, embedder: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.updates = 0
-        self._average = {name: tensor.clone() for name, tensor in _averaged(embedder).items()}
-
-    @torch.no_grad()
-    def update(self, embedder: nn.Module) -> None:
-        """Take the weights after an optimizer step into the average."""
-        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
-        self.updates += 1
-        current = _averaged(embedder)
-        real = [name for name, tensor in current.items() if tensor.is_floating_point()]
-        whole = [name for name in current if name not in real]
-        if real:
-            torch._foreach_lerp_(
-                [self._average[n] for n in real], [current[n] for n in real], 1 - decay
-            )
-        if whole:
-            torch._foreach_copy_([self._average[n] for n in whole], [current[n] for n in whole])
-
-    @contextmanager
-    def applied(self, embedder: nn.Module) -> Iterator[None]:
-        """Let ``embedder`` have the averaged weights for a while, and afterwards its own again, bit
-        for bit.
-
-        Values are copied into the same storage, which compiled code and captured CUDA graphs refer
-        to.
-        """
-        current = _averaged(embedder)
-        own = [tensor.clone() for tensor in current.values()]
-        try:
-            _copy(current.values(), [self._average[name] for name in current])
-            yield
-        finally:
-            _copy(current.values(), own)
-
-    def state_dict(self) -> Document:
-        """Return the average and the number of updates behind it."""
-        return {"updates": self.updates, "average": dict(self._average)}
-
-    def load_state_dict(self, state: Document) -> None:
-        """Continue where ``state`` was saved."""
-        self.updates = int(state["updates"])
-        _copy(self._average.values(), [state["average"][name] for name in self._average])
-
-
 @torch.no_grad()
-def _copy(targets: Iterable[Tensor], sources: list[Tensor]) -> None:
-    torch._foreach_copy_(list(targets), sources)
+def average_weights(average: nn.Module, network: nn.Module, decay: float, step: int) -> None:
+    """Move an exponential moving average of a network's weights (Polyak and Juditsky 1992).
 
+        θ̄ ← d θ̄ + (1 - d) θ,   d = min(decay, (1 + t) / (10 + t))        at step t = 0, 1, ...
 
-def _averaged(module: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes, by name: parameters that are not frozen, and all buffers."""
-    parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-    return parameters | dict(module.named_buffers())
+    The smaller d of the first steps lets the average forget the initial weights. Integer buffers
+    are copied. Nothing waits for the device.
+    """
+    pairs = [*zip(average.state_dict().values(), network.state_dict().values(), strict=True)]
+    means, weights = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
+    torch._foreach_lerp_(means, weights, 1 - min(decay, (1 + step) / (10 + step)))
+    for mean, weight in pairs:
+        if not mean.is_floating_point():
+            mean.copy_(weight)
 
 
 def random_state() -> dict[str, Tensor]:
