@@ -82,19 +82,6 @@ def test_retrieval_knows_neither_losses_nor_training():
     assert not found & {"losses", "miners", "samplers", "methods", "training", "config", "bench"}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import vicinal.methods.plain",
-        "from vicinal.methods import plain",
-        "from vicinal import methods",
-        "def f():\n    from vicinal.methods.plain import Plain as Q",
-    ],
-)
-def test_the_guard_sees_every_spelling(line):
-    assert set(imports(ast.parse(line))) == {"methods"}
-
-
 def test_no_files_import_each_other_in_a_circle():
     """Within a package as well, and inside functions."""
     assert run_path(str(SRC.parents[1] / "benchmarks" / "structure.py"))["circle"]() == []

@@ -69,10 +69,7 @@ def test_words_a_file_and_objects_say_the_same(tmp_path, vectors):
 
 
 @pytest.mark.parametrize("preset", sorted(presets()))
-def test_a_preset_is_short_and_says_what_it_costs(preset):
-    text = presets()[preset].read_text()
-    most = 60 if " # " in text else 20  # those of papers have a source for each value
-    assert 5 <= len([line for line in text.splitlines() if line]) <= most
+def test_a_preset_says_what_it_is_and_costs(preset):
     layer = config.preset(preset)
     assert layer["title"] and layer["cost"] and layer["expected"]
 
@@ -267,15 +264,12 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
     ("words", "message"),
     [
         (["loss=tripelt"], r"unknown loss 'tripelt'; did you mean 'triplet'\?"),
-        (["method=hdlm"], r"did you mean 'hdml'\?"),
-        (["sampler=pair"], r"did you mean 'pairs'\?"),
         (["model=resnet51"], r"did you mean 'resnet50'\?"),
         (
             ["loss.alhpa=2"],
             r"loss\.alhpa: unknown argument of MultiSimilarityLoss 'alhpa'; did you mean 'alpha'\?",
         ),
         (["learning_rate=1e-4"], r"did you mean optimizer\.learning_rate=\.\.\.\?"),
-        (["epochs=4"], r"did you mean training\.epochs=\.\.\.\?"),
         (["backbone=resnet50"], r"did you mean model=\.\.\.\?"),
         (["training=5"], r"training\.name: unknown argument of Training"),
         (["training.epochs=many"], r"training\.epochs is a whole number, got 'many'"),

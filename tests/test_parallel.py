@@ -1,10 +1,7 @@
 """Two processes with half a batch each take the step that one process takes with the whole."""
 
 import copy
-import ctypes
-import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +26,6 @@ from vicinal.parallel import (
     Agreement,
     average_gradients,
     averaged_gradients,
-    buffers_from_first,
     from_all,
     from_first,
     gather,
@@ -38,6 +34,7 @@ from vicinal.parallel import (
     processes,
     rank,
     share_norms,
+    spread,
 )
 
 
@@ -158,7 +155,7 @@ def one_of_two(number: int, folder: str) -> None:
         found["agreed"] = [agreement(number == 1 and step == 2) for step in range(5)]
         norm = torch.nn.BatchNorm1d(2)
         norm.running_mean += number
-        buffers_from_first(norm)
+        spread(norm.buffers())
         found["buffer"] = norm.running_mean
         torch.save(found, f"{folder}/{number}.pt")
     finally:
@@ -252,16 +249,3 @@ def test_shared_norms_keep_names_and_tensors():
     after = dict(network.state_dict(keep_vars=True))
     assert list(after) == list(before) and all(after[name] is before[name] for name in before)
     assert sum(isinstance(module, torch.nn.SyncBatchNorm) for module in network.modules()) == 2
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc's memory")
-def test_memory_that_is_freed_on_a_cpu_is_kept():
-    def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    pick_device("cpu")
-    held = torch.ones(1 << 28, dtype=torch.uint8)
-    before = resident()
-    del held
-    assert before - resident() < 1 << 25
-    ctypes.CDLL(None).malloc_trim(0)  # for the tests after it

@@ -13,7 +13,7 @@ from vicinal.data import Glyphs
 from vicinal.documentation import explanation
 from vicinal.losses import NPairLoss, ProxyLoss
 from vicinal.methods.ala.assessment import scoring_of
-from vicinal.samplers import NPairSampler, TripletSampler
+from vicinal.samplers import NPairSampler
 
 AUTHORS = "hdml-npair-cub-authors"
 BASELINE = ("method=plain", "optimizer.weight_decay=1e-3")
@@ -75,8 +75,40 @@ OF_DANML = {"loss.gamma1": 2.0, "loss.gamma2": 30.0, "loss.lambda1": 0.55, "loss
 PROXY_ANCHOR = {"model": "resnet50", "model.pooling": "both", "model.freeze_norm": True}
 PROXY_ANCHOR |= {"loss.margin": 0.1, "loss.alpha": 32.0, "training.batch_size": 120}
 PROXY_ANCHOR |= {"optimizer.learning_rate": 1e-4, "optimizer.weight_decay": 1e-4}
+CROPS = {"transform.resize": 256, "transform.fit": "squash", "transform.size": 227}
+CROPS |= {"transform.crop": "random", "transform.mirror": True, "model.dim": 512}
+CROPS |= {"optimizer.learning_rate": 1e-4, "optimizer.head_factor": 10.0}
+ALA = CROPS | {"optimizer.name": "sgd", "optimizer.momentum": 0.0, "optimizer.weight_decay": 0.0}
+ALA |= {"method.rate": 4e-4, "method.updates": 3, "method.assessor": "lstm"}
+ALA |= {"method.form": "paper"}
 # What the papers and their authors' files state, typed once more.
 PRINTED = {
+    "hdml-npair-cub": CROPS
+    | {"model.weights": "imagenet", "loss.similarity": "distance", "loss.l2": 0.0}
+    | {"method.alpha": 90.0, "method.beta": 1e4, "method.label_factor": 0.5}
+    | {"method.generator_rate": 1e-3, "method.classifier_rate": 1e-3}
+    | {"method.window": -(-5864 // 128), "training.batch_size": 128},  # an epoch of Section 4.1
+    AUTHORS: {"transform.fit": "squash", "transform.size": 227, "model.dim": 256}
+    | {"model.head_norm": True, "model.start": "glorot", "loss.similarity": "dot"}
+    | {"loss.l2": 1.5e-2, "optimizer.name": "adam", "optimizer.learning_rate": 6e-5}
+    | {"optimizer.head_factor": 1.0, "optimizer.schedule": "constant", "method.alpha": 90.0}
+    | {"method.beta": 5e3, "method.weight_decay": 1e-3, "method.window": 64}
+    | {"method.generator_rate": 1e-2, "method.classifier_rate": 1e-3}
+    | {"training.batch_size": 128, "training.steps": 8000},
+    "hdml-triplet-cub": {"loss": "triplet", "loss.margin": 1.0, "loss.squared": False}
+    | {"loss.normalize": False, "loss.reduction": "mean", "method.alpha": 7.0}
+    | {"method.window": -(-5864 // 120), "training.batch_size": 120},
+    "hdml-triplet-cub-authors": {"loss": "triplet", "loss.margin": 1.0, "loss.squared": True}
+    | {"loss.normalize": False, "loss.reduction": "sum", "method.alpha": 7.0}
+    | {"training.batch_size": 120},
+    "hdml-npair-cars": {"method.window": -(-8054 // 128), "training.steps": 12000}
+    | {"method.alpha": 90.0, "method.beta": 1e4, "model.dim": 512},
+    "hdml-npair-cars-authors": {"model.dim": 128, "loss.l2": 3e-3, "method.beta": 1e4}
+    | {"method.weight_decay": 5e-3, "optimizer.learning_rate": 7e-5, "optimizer.factor": 0.5}
+    | {"optimizer.milestones": [5632, 6848]},
+    "ala-triplet-cub": ALA | {"loss": "triplet"},
+    "ala-contrastive-cub": ALA | {"loss": "contrastive"},
+    "ala-margin-cub": ALA | {"loss": "margin"},
     "danml-cub": DANML
     | {"loss.alpha": 2.0, "loss.beta": 30.0, "loss.lambda1": 0.55, "loss.lambda2": 0.55 + 0.02}
     | {"loss.outer": "logistic", "loss.epsilon": 0.1, "sampler.per_class": 5},
@@ -146,102 +178,29 @@ def test_a_papers_preset_has_its_values_and_can_be_composed(name):
 
 
 def test_every_papers_preset_is_held_against_its_paper():
-    of_their_own = {name for name in PAPERS if name.startswith(("hdml-", "ala-"))}
-    assert {*PRINTED} == {*PAPERS} - of_their_own
+    assert {*PRINTED} == {*PAPERS}
 
 
-def test_hdml_over_n_pair_is_that_of_the_paper():
-    """Zheng et al. 2019, Section 4.2, Eqs. (9), (12) and (13), typed once more."""
+def test_forms_of_hdml_are_those_of_the_paper_and_of_its_authors():
+    """Zheng et al. 2019, Eqs. (9) and (12); FLAGS.py and main_npair.py of wzzheng/HDML."""
     config = stated("hdml-npair-cub")
-    transform = config.transform
-    optimizer = config.optimizer
-    method = config.method
-    assert (transform.resize, transform.fit, transform.prepared_side) == (256, "squash", 256)
-    assert (transform.size, transform.crop, transform.mirror) == (227, "random", True)
-    assert (config.model.dim, config.model.weights, config.model.head_norm) == (
-        512,
-        "imagenet",
-        False,
-    )
-    assert (optimizer.learning_rate, optimizer.head_factor) == (1e-4, 10)
-    assert (method.generator_rate, method.classifier_rate) == (1e-3, 1e-3)
-    assert (config.training.batch_size, config.sampler.name) == (128, "pairs")
-    values = method.chosen()
-    assert (values.alpha, values.beta, values.label_factor) == (90, 1e4, 0.5)
-    assert (values.reconstruction, values.reconstruction_factor) == ("sum", 1)
-    assert (values.label_average, values.generator_norm, values.weight_decay) == ("sum", False, 0)
-    assert method.window == -(-5864 // 128)  # an epoch of Section 4.1
-    given = {"similarity": "distance", "l2": 0.0, "squared": False, "normalize": False}
-    assert config.loss.arguments == given | {"reduction": "mean"}
+    paper = config.method.chosen()
+    assert (config.transform.prepared_side, config.sampler.name) == (256, "pairs")
+    assert (paper.reconstruction, paper.reconstruction_factor) == ("sum", 1)
+    assert (paper.label_average, paper.generator_norm, paper.weight_decay) == ("sum", False, 0)
+    authors = stated(AUTHORS).method.chosen()
+    assert (authors.reconstruction_factor, authors.label_factor) == (1 - 0.5, 0.5 * 1e4)
+    assert authors.generator_norm and authors.twice
+    triplets = stated("hdml-triplet-cub-authors").method
+    assert triplets.chosen(pairs=False).label_average == "rows"
 
 
-def test_hdml_over_n_pair_is_that_of_its_authors():
-    """FLAGS.py and main_npair.py of wzzheng/HDML for cub200."""
-    config = stated(AUTHORS)
-    method = config.method
-    optimizer = config.optimizer
-    assert (config.transform.fit, config.transform.size, config.model.dim) == ("squash", 227, 256)
-    assert (config.model.head_norm, config.model.start) == (True, "glorot")
-    assert (config.loss.arguments["similarity"], config.loss.arguments["l2"]) == ("dot", 1.5e-2)
-    assert (optimizer.name, optimizer.learning_rate, optimizer.head_factor) == ("adam", 6e-5, 1)
-    assert (method.generator_rate, method.classifier_rate, method.window) == (1e-2, 1e-3, 64)
-    values = method.chosen()
-    assert (values.alpha, values.beta, values.weight_decay) == (90, 5e3, 1e-3)
-    assert (values.reconstruction_factor, values.label_factor) == (1 - 0.5, 0.5 * 1e4)
-    assert values.generator_norm and values.twice
-    assert (config.training.batch_size, config.training.steps) == (128, 8000)
-    halvings = [step for step in (5632, 6848) if step % 46 == 0]
-    assert optimizer.schedule == "constant" and not halvings
-
-
-def test_hdml_over_triplets_is_that_of_the_paper():
-    config = stated("hdml-triplet-cub")
-    assert (config.method.chosen().alpha, config.training.batch_size) == (7, 120)
-    assert config.method.window == -(-5864 // 120)
-    assert TripletSampler(LABELS, batch_size=120, seed=0).triplets == 40
-    given = {"margin": 1.0, "squared": False, "normalize": False, "soft": False}
-    assert config.loss.arguments == given | {"reduction": "mean"}  # Eq. (12)
-    same = stated("hdml-npair-cub").slots()
-    changed = {slot for slot, value in config.slots().items() if value != same[slot]}
-    assert changed == {"loss", "method", "sampler", "training"}
-
-
-def test_hdml_over_triplets_is_that_of_its_authors():
-    config = stated("hdml-triplet-cub-authors")
-    assert (config.method.chosen().alpha, config.training.batch_size) == (7, 120)
-    assert config.method.chosen(pairs=False).label_average == "rows"
-    given = {"margin": 1.0, "squared": True, "normalize": False, "soft": False}
-    assert config.loss.arguments == given | {"reduction": "sum"}
-
-
-def test_hdml_on_cars_is_that_of_paper_and_authors():
-    paper = stated("hdml-npair-cars")
-    authors = stated("hdml-npair-cars-authors")
-    assert paper.training.steps == 12000 and paper.method.window == -(-8054 // 128)
-    assert (paper.method.alpha, paper.method.beta, paper.model.dim) == (90, 1e4, 512)
-    assert (authors.model.dim, authors.loss.arguments["l2"]) == (128, 3e-3)
-    assert (authors.method.beta, authors.method.weight_decay) == (1e4, 5e-3)
-    optimizer = authors.optimizer
-    assert (optimizer.learning_rate, optimizer.factor) == (7e-5, 0.5)
-    assert optimizer.milestones == tuple(at for at in (5632, 6848) if at % 64 == 0) != ()
-
-
-@pytest.mark.parametrize("loss", ["triplet", "contrastive", "margin"])
-def test_ala_is_that_of_the_paper(loss):
+def test_ala_is_that_of_the_paper():
     """Zheng, Lu and Zhou 2020, Section 3.4 and Algorithm 1."""
-    config = stated(f"ala-{loss}-cub")
-    transform = config.transform
-    optimizer = config.optimizer
-    method = config.method
-    assert (transform.resize, transform.fit, transform.size) == (256, "squash", 227)
-    assert (transform.crop, transform.mirror, config.model.dim) == ("random", True, 512)
-    assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0, 0)
-    assert (optimizer.learning_rate, optimizer.head_factor) == (1e-4, 10)
-    assert (method.rate, method.updates, method.assessor) == (4e-4, 3, "lstm")
-    assert method.form == "paper" and not method.compares_weights
+    config = stated("ala-triplet-cub")
+    assert not config.method.compares_weights
     episodes = config.sampler.kind(LABELS, seed=0, **config.sampler.arguments)
     assert (episodes.training_rows, episodes.batch_size - episodes.training_rows) == (100, 20)
-    assert config.loss.name == loss
 
 
 def test_a_far_triplet_costs_ala_nothing():

@@ -8,19 +8,6 @@ from vicinal.errors import DataError, RunError
 from vicinal.run_directory import Journal, RunDirectory
 
 
-def test_a_folder_with_content_is_not_overwritten(tmp_path):
-    (tmp_path / "precious").write_text("x")
-    with pytest.raises(RunError, match="not an empty folder"):
-        RunDirectory.create(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_an_unwritable_folder_is_rejected(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(RunError, match="cannot be written"):
-        RunDirectory.create(tmp_path / "run")
-
-
 def test_a_path_below_a_file_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):

@@ -1,5 +1,6 @@
 """Commands run as the shell would run them, in this process."""
 
+import csv
 import sys
 from typing import NamedTuple
 
@@ -74,3 +75,8 @@ def rejected(vicinal):
         return done.stderr
 
     return call
+
+
+def table(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))

@@ -1,7 +1,6 @@
 """``vicinal clean`` and ``vicinal suggest``: what they write, what they leave as it is, what they
 reject."""
 
-import csv
 import os
 import shutil
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.cli.conftest import table
 from tests.runs import drawn_run
 
 from vicinal.data import Arrays, FeatureTransform, Table
@@ -35,11 +35,6 @@ def run(tmp_path):
     data = Arrays(str(tmp_path / "data.npz"))
     run = drawn_run(tmp_path / "run", Embedder(Identity(6), 6), FeatureTransform(), data)
     return run
-
-
-def table(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_findings_are_printed_and_written_and_the_data_stay(run, tmp_path, works):
@@ -141,7 +136,6 @@ def test_named_data_are_looked_at_in_the_place_of_the_collection(run, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "not a run"),
         (["run", "--apply", "decisions.csv"], "decisions.csv, line 2: 'x.png'"),
         (["run", "--apply", "nowhere.csv"], "nowhere.csv"),
         (["run", "data.npz", "--collection", "run/collection"], "Give one"),

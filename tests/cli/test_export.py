@@ -26,7 +26,6 @@ def test_a_model_is_exported_and_the_difference_told(run, tmp_path, works):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "not a run"),
         (["run", "--to", "run"], "would replace model.safetensors"),
         (["run", "--role", "querry"], "did you mean 'query'"),
     ],

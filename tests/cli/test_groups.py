@@ -1,10 +1,9 @@
 """``vicinal cluster`` and ``vicinal dedupe``: what they write, and what they reject."""
 
-import csv
-
 import numpy as np
 import pytest
 from PIL import Image
+from tests.cli.conftest import table
 
 from vicinal.retrieval.collection import publish
 from vicinal.retrieval.items import Item, Place
@@ -29,11 +28,6 @@ def run(tmp_path):
     places = [Place(path=str(folder), root=str(folder))]
     publish(run.path / "collection", items, vectors.astype(np.float32), dim=6, places=places)
     return run
-
-
-def table(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_groups_are_written_as_a_table_and_a_page(run, works):
@@ -68,7 +62,6 @@ def test_near_duplicates_are_listed_and_stay(run, tmp_path, works):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cluster", "nowhere"], "not a run"),
         (["cluster", "run", "--groups", "99"], "1 to 12 clusters, got 99"),
         (["cluster", "run", "--collection", "elsewhere"], "elsewhere"),
         (["dedupe", "run"], "0 of 12 items have a readable one"),

@@ -112,7 +112,6 @@ def test_another_model_is_not_mixed_with_old_vectors(made, vicinal, works):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["index", "nowhere", "pictures"], "not a run"),
         (["index", "run", "nowhere"], "does not exist"),
         (["index", "run", "--remove", "pictures"], "place of the collection"),
         (["search", "run", "--id", "0"], "vicinal index RUN"),

@@ -69,7 +69,7 @@ def experiment(method, loss, **training):
 def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
     console = Console(quiet=True)
     run = start(experiment(method, loss), tmp_path / "run", command="test", console=console)
-    steps = [line for line in run.metrics() if line["kind"] == "step"]
+    steps = [*run.metrics("step")]
     assert len(steps) == 3 and all(torch.tensor(line["loss"]).isfinite() for line in steps)
     whole = run.metrics_path.read_bytes()
     weights = run.weights_path.read_bytes()

@@ -134,3 +134,8 @@ def embedder_state(checkpoint):
         for name, value in modules.items()
         if name.startswith("embedder.")
     }
+
+
+def steps_of(path):
+    file = path / "metrics.jsonl"
+    return file.read_text().count('"kind": "step"') if file.exists() else 0

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from vicinal import parallel
 from vicinal.data.records import Batch
-from vicinal.errors import RunError
+from vicinal.errors import DataError
 from vicinal.losses import NormalizedSoftmaxLoss
 from vicinal.methods import Plain
 from vicinal.methods.optimizer import OptimizerConfig
@@ -20,8 +20,8 @@ from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save
 
 def test_what_is_saved_comes_back(tmp_path):
     state = {
-        "a": (1, [2.5, {"b": True}]),
-        "c": {0: "zero", "0": "text"},
+        "a": [1, [2.5, {"b": True}]],
+        "c": {0: "zero"},
         "best": math.inf,
         "random": torch.get_rng_state(),
     }
@@ -50,7 +50,7 @@ def test_what_could_not_be_read_is_rejected_when_it_is_first_saved(value, tmp_pa
 def test_a_damaged_file_is_named(tmp_path):
     path = save_checkpoint(tmp_path, 1, {"x": torch.ones(100)})
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(RunError, match="step-00000001"):
+    with pytest.raises(DataError, match="step-00000001"):
         load_checkpoint(path)
 
 

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
+from tests.training.conftest import steps_of
+from torch.testing import assert_close
 
 from vicinal.config import compose
 from vicinal.errors import ConfigError
@@ -37,6 +39,7 @@ TORCHRUN = [
     "train",
 ]
 SILENT = ["--quiet", "--no-report"]
+NEAR = {"atol": 1e-5, "rtol": 1e-4}
 
 
 LAST_THREADS = """
@@ -76,14 +79,13 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, begin):
     assert two.info["hardware"]["processes"] == two.status["processes"] == 2
     for a, b in zip(one.metrics(), two.metrics(), strict=True):
         assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
-    close(load_file(one.weights_path), load_file(two.weights_path))
-    close(
-        *(load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (one, two))
+    assert_close(load_file(one.weights_path), load_file(two.weights_path), **NEAR)
+    assert_close(
+        *(load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (one, two)),
+        **NEAR,
     )
     assert one.results["rows"] == two.results["rows"]
-    assert sorted(p.name for p in one.path.rglob("*")) == sorted(
-        p.name for p in two.path.rglob("*")
-    )
+    assert files_of(one) == files_of(two)
 
 
 @pytest.mark.slow(15)
@@ -204,7 +206,7 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
     again(path)
     for a, b in zip(whole.metrics(), run.metrics(), strict=True):
         assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
-    close(load_file(whole.weights_path), load_file(run.weights_path))
+    assert_close(load_file(whole.weights_path), load_file(run.weights_path), **NEAR)
     assert run.status["state"] == "finished" and run.status["processes"] == 1
 
 
@@ -293,8 +295,8 @@ def test_synchronized_norms_on_a_gpu_see_the_whole_batch(tmp_path):
         mp.start_processes(
             on_one_gpu, args=(str(tmp_path), count), nprocs=count, start_method="spawn"
         )
-    one, two = (list(RunDirectory.open(tmp_path / f"of_{count}").metrics()) for count in (1, 2))
-    losses = [[line["loss"] for line in lines if line["kind"] == "step"] for lines in (one, two)]
+    runs = [RunDirectory.open(tmp_path / f"of_{count}") for count in (1, 2)]
+    losses = [[line["loss"] for line in run.metrics("step")] for run in runs]
     assert losses[0][:10] == pytest.approx(losses[1][:10], rel=1e-3)
     assert len(losses[0]) == len(losses[1])
     a, b = (set(load_file(tmp_path / f"of_{count}" / "model.safetensors")) for count in (1, 2))
@@ -354,20 +356,5 @@ def ended(launcher, ranks, *, code):
     return said
 
 
-def steps_of(path):
-    file = path / "metrics.jsonl"
-    return file.read_text().count('"kind": "step"') if file.exists() else 0
-
-
-def close(a, b):
-    if isinstance(a, torch.Tensor):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
-    elif isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            close(a[key], b[key])
-    elif isinstance(a, (list, tuple)):
-        for x, y in zip(a, b, strict=True):
-            close(x, y)
-    else:
-        assert a == pytest.approx(b)
+def files_of(run):
+    return sorted(path.name for path in run.path.rglob("*") if not path.name.startswith("step-"))

@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file
-from tests.training.conftest import embedder_state
+from tests.training.conftest import embedder_state, steps_of
 
+from vicinal.api import Run
 from vicinal.data import own_data
 from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation import evaluate
@@ -46,13 +46,12 @@ def test_a_run_writes_what_the_format_promises(finished):
     assert run.config["slots"]["training"]["epochs"] == 3
     assert run.config["own"] == ["loss"]
     assert run.info["data"]["counts"]["test"] == {"records": 96, "classes": 8}
-    lines = list(run.metrics())
-    steps = [line for line in lines if line["kind"] == "step"]
+    steps = [*run.metrics("step")]
     assert [line["step"] for line in steps] == list(range(len(steps)))
     assert {"loss", "active", "spread"} <= steps[0].keys()
-    looks = [line["split"] for line in lines if line["kind"] == "evaluation"]
+    looks = [line["split"] for line in run.metrics("evaluation")]
     assert looks == ["validation"] * 4  # the start competes; the test classes choose nothing
-    rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
+    rows = Run(run.path).results
     assert {"recall@1", "map@r", "nmi", "ami", "f1"} <= rows["trained"].keys()
     assert rows["untrained"]["recall@1"] > 0
     assert run.arrays("map")["position"].shape[1] == 2
@@ -82,7 +81,7 @@ def test_the_selected_model_is_the_best_on_validation_not_the_last(begin, monkey
 
     monkeypatch.setattr(Judge, "__call__", judged)
     run = begin("run", "training.epochs=4")
-    looks = [line for line in run.metrics() if line["kind"] == "evaluation"]
+    looks = [*run.metrics("evaluation")]
     selected = run.results["selected"]
     assert selected["by"] == "validation map@r" and selected["value"] == 0.9
     assert selected["step"] == looks[2]["step"] < looks[-1]["step"]
@@ -108,12 +107,12 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, begin, aga
     for words in (tiny.words(*settings, "--run", str(path)), resumed):
         command = [sys.executable, "-m", "vicinal", "train", *words, "--quiet", "--no-report"]
         process = subprocess.Popen(command)
-        before = _steps(path)
-        while _steps(path) < before + 3 and process.poll() is None:
+        before = steps_of(path)
+        while steps_of(path) < before + 3 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    assert _steps(path) < len(_metrics(whole.path)), "the process was to be killed before its end"
+    assert steps_of(path) < steps_of(whole.path), "the process was to be killed before its end"
     again(path)
     killed = RunDirectory.open(path)
     assert killed.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
@@ -122,7 +121,7 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, begin, aga
         load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]
         for run in (killed, whole)
     )
-    assert _equal(a, b)
+    torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert killed.results["rows"] == whole.results["rows"]
 
 
@@ -134,7 +133,7 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_pa
     )
     command = [sys.executable, "-m", "vicinal", "train", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while _steps(path) < 2 and process.poll() is None:
+    while steps_of(path) < 2 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -142,7 +141,7 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_pa
     assert f"vicinal train --resume {path}" in said
     assert RunDirectory.open(path).status["state"] == "interrupted"
     done = load_checkpoint(latest_checkpoint(path / "checkpoints"))["position"]["step"]
-    assert done == _steps(path) > 0
+    assert done == steps_of(path) > 0
     again(path)
     assert (path / "metrics.jsonl").read_bytes() == finished.metrics_path.read_bytes()
 
@@ -196,9 +195,9 @@ def test_collapse_is_reported(finished, tiny, begin):
         tiny.folder / "tiny.npz", features=np.ones((len(labels), 8), np.float32), labels=labels
     )
     run = begin("run")
-    events = [line["message"] for line in run.metrics() if line["kind"] == "event"]
+    events = [line["message"] for line in run.metrics("event")]
     assert len(events) == 3 and all(message.startswith("collapse:") for message in events)
-    assert not [line for line in finished.metrics() if line["kind"] == "event"]
+    assert not [*finished.metrics("event")]
 
 
 def test_code_of_the_users_own_only_runs_when_the_user_names_it(finished, console):
@@ -214,7 +213,7 @@ def test_a_score_of_the_users_own_selects_and_resumes_where_it_is_named(tiny, tm
     config = tiny.config("loss=multi_similarity", "training.epochs=2")
     config = config.replace(training={"select": first_number})
     run = start(config, tmp_path / "run", command="test", console=console)
-    looks = [line["metrics"] for line in run.metrics() if line["kind"] == "evaluation"]
+    looks = [line["metrics"] for line in run.metrics("evaluation")]
     best = max(look["first_number"] for look in looks)
     assert run.results["selected"]["value"] == pytest.approx(best)
     assert run.results["selected"]["by"] == "validation first_number"
@@ -233,7 +232,7 @@ def test_a_run_without_own_code_resumes_by_its_name_alone_also_in_mid_epoch(
     length, steps, begin, console
 ):
     run = begin("run", "loss=multi_similarity", f"training.{length}")
-    found = [line["step"] for line in run.metrics() if line["kind"] == "step"]
+    found = [line["step"] for line in run.metrics("step")]
     assert found == list(range(steps))
     before = run.metrics_path.read_bytes()
     run.write_status("running")
@@ -269,7 +268,7 @@ def test_nothing_else_of_a_run_changes(finished, given, said, again):
 def test_patience_stops_and_keeps_the_best(begin):
     settings = ["training.epochs=40", "training.patience=2", "optimizer.learning_rate=1e-9"]
     run = begin("run", "loss=multi_similarity", *settings)
-    scores = [line["metrics"]["map@r"] for line in run.metrics() if line["kind"] == "evaluation"]
+    scores = [line["metrics"]["map@r"] for line in run.metrics("evaluation")]
     # Nothing moves: two without improvement on the start.
     assert len(scores) == 3 and run.results["selected"]["step"] == 0
 
@@ -382,25 +381,6 @@ def test_weights_that_do_not_fit_are_rejected(finished):
         Encoder.load(run)
 
 
-def _metrics(path: Path) -> list[str]:
-    file = path / "metrics.jsonl"
-    return file.read_text().splitlines() if file.exists() else []
-
-
-def _steps(path: Path) -> int:
-    return sum('"kind": "step"' in line for line in _metrics(path))
-
-
-def _equal(a, b) -> bool:
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    return a == b
-
-
 def test_a_run_and_evaluate_give_the_same_scores(finished):
     settings = finished.settings
     (_, records) = own_data(finished)
@@ -429,7 +409,7 @@ def test_a_run_without_artifacts_keeps_what_a_comparison_needs(finished, begin):
             row["spread"] = {}
     assert bare.results["rows"] == whole["rows"] and bare.results["gains"] == whole["gains"]
     written = bare.arrays("by_class")
-    rows = {row["name"]: row["metrics"] for row in bare.results["rows"]}
+    rows = Run(bare.path).results
     assert written["hits"].sum() / written["queries"].sum() == pytest.approx(
         rows["trained"]["recall@1"]
     )
@@ -460,8 +440,8 @@ def test_a_look_says_which_step_is_chosen_and_draws_the_scores(tiny, tmp_path, c
     config = tiny.config("loss=multi_similarity", "training.epochs=3")
     run = start(config, tmp_path / "run", command="test", console=Console())
     lines = [line for line in capsys.readouterr().err.splitlines() if "validation MAP@R" in line]
-    looks = [row["metrics"]["map@r"] for row in run.metrics() if row["kind"] == "evaluation"]
-    steps = [row["step"] for row in run.metrics() if row["kind"] == "evaluation"]
+    looks = [row["metrics"]["map@r"] for row in run.metrics("evaluation")]
+    steps = [row["step"] for row in run.metrics("evaluation")]
     assert len(lines) == len(looks) == 4
     for place, line in enumerate(lines):
         so_far = looks[: place + 1]

@@ -69,7 +69,7 @@ def test_chunks_of_moving_batch_norms_or_under_ala_are_rejected(slots, tmp_path)
 def test_a_tracker_logs_what_the_journal_has(begin):
     settings = ["loss=multi_similarity", "training.trackers=mlflow"]
     run = begin("run", *settings)
-    written = [line["loss"] for line in run.metrics() if line["kind"] == "step"]
+    written = [line["loss"] for line in run.metrics("step")]
     [file] = run.path.rglob("metrics/loss")  # of MLflow's file store: time, value, step
     assert [float(line.split()[1]) for line in file.read_text().splitlines()] == written
 

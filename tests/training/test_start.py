@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from vicinal.api import Run
 from vicinal.config import compose
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
@@ -90,9 +91,8 @@ def test_a_run_begins_where_another_ended_and_says_what_it_took(tiny, tmp_path, 
     first = begin("first", "training.epochs=1", "training.validation=0")
     words = [f"model.weights={first.path}", "model.start=discriminant", "training.steps=1"]
     second = begin("second", *words)
-    rows = {row["name"]: row["metrics"] for row in second.results["rows"]}
-    ended = {row["name"]: row["metrics"] for row in first.results["rows"]}["trained"]
-    assert rows["head start"] == pytest.approx(ended)
+    ended = Run(first.path).results["trained"]
+    assert Run(second.path).results["head start"] == pytest.approx(ended)
     said = f"begins with network and head of {first.path}; the loss begins anew"
     assert said in second.results["notes"]
     config = tiny.config(*words)
@@ -155,7 +155,7 @@ def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tm
     assert "the head starts as" in said and "training did not improve on the start" in said
     assert run.results["selected"]["step"] == 0
     assert run.results["notes"][0].startswith("training did not improve on the start")
-    evaluations = [line for line in run.metrics() if line["kind"] == "evaluation"]
+    evaluations = [*run.metrics("evaluation")]
     assert (
         evaluations[0]["step"] == 0
         and run.results["selected"]["value"] == evaluations[0]["metrics"]["recall@1"]

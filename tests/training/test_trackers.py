@@ -14,14 +14,14 @@ from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training import trackers
 from vicinal.training.trackers import Trackers, check_trackers, scalars_of
 
-CONFIG = {"loss": {"name": "triplet", "margin": 0.1}, "training": {"steps": 6, "recalls": (1, 2)}}
+CONFIG = {"loss": {"name": "triplet", "margin": 0.1}, "training": {"steps": 6, "recalls": [1, 2]}}
 THIRD = 1 / 3  # has no exact float32
 
 
 @pytest.fixture
 def run(tmp_path):
     run = RunDirectory(tmp_path)
-    run.write_info({"created": "2026-01-01T00:00:00+00:00"})
+    run.write_info({"created": "2026-01-01T00:00:00+00:00", "config": {"slots": CONFIG}})
     return run
 
 
@@ -61,7 +61,7 @@ def crash_and_resume(name, path):
     """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train
     to step 8."""
     journal = Journal(path / "metrics.jsonl")
-    opened = Trackers([name], RunDirectory(path), CONFIG)
+    opened = Trackers([name], RunDirectory(path))
     length = 0
     for line in lines(0, 5):
         journal.append(line)
@@ -74,7 +74,7 @@ def crash_and_resume(name, path):
     if name == "wandb":
         import_module("wandb").teardown()  # or its process would outlive the test
     journal = Journal(path / "metrics.jsonl", length=length)
-    resumed = Trackers([name], RunDirectory(path), CONFIG)
+    resumed = Trackers([name], RunDirectory(path))
     for line in lines(3, 8):
         journal.append(line)
         resumed.record(line)
@@ -176,7 +176,7 @@ def test_mlflow_killed_at_any_operation_begins_anew(run, tmp_path):
     journal.close()
 
     def work():
-        opened = Trackers(["mlflow"], run, CONFIG)
+        opened = Trackers(["mlflow"], run)
         opened.flush()
         opened.finish("finished")
 
@@ -206,7 +206,7 @@ def test_mlflow_keeps_the_settings_and_the_state(run, tmp_path):
     pytest.importorskip("mlflow")
     states = {"interrupted": "KILLED", "failed": "FAILED", "finished": "FINISHED"}
     for state, status in states.items():
-        opened = Trackers(["mlflow"], run, CONFIG)
+        opened = Trackers(["mlflow"], run)
         client, number = mlflow_run(tmp_path)
         assert client.get_run(number).info.status == "RUNNING"
         opened.finish(state)
@@ -231,14 +231,14 @@ def test_mlflow_online_has_one_run_at_the_place_that_the_user_names(run, tmp_pat
         for line in lines(first, last):
             journal.append(line)
         journal.close()
-        opened = Trackers(["mlflow"], run, CONFIG, "online")
+        opened = Trackers(["mlflow"], run, "online")
         opened.finish("finished")
         assert read_mlflow(server) == expected(tmp_path)
 
 
 def test_a_server_of_mlflow_that_is_away_gets_the_metrics_later(run, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
-    opened = Trackers(["mlflow"], run, CONFIG)
+    opened = Trackers(["mlflow"], run)
     (tracker,) = opened.trackers
     tracker.log(0, {"loss": 0.5})
 
@@ -259,7 +259,7 @@ def test_wandb_online_needs_a_login(run, monkeypatch, tmp_path):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="wandb login"):
-        Trackers(["wandb"], run, CONFIG, "online")
+        Trackers(["wandb"], run, "online")
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
     pytest.importorskip("wandb")
     names = set()
     for _ in range(2):
-        Trackers(["wandb"], run, CONFIG).finish("finished")
+        Trackers(["wandb"], run).finish("finished")
         records = wandb_records(tmp_path)
         (kept,) = [each.run for each in records if each.WhichOneof("record_type") == "run"]
         names.add(kept.run_id)
