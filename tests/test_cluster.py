@@ -24,6 +24,7 @@ SRC = Path(__file__).parents[1] / "src"
 ALONE = 'mount --bind "$0" /srv && mount --bind /srv/tmp /tmp && mount -t tmpfs none /dev/shm'
 TRAIN = "train --data pictures --run run --quiet --no-report model=small model.widths=8,16 "
 TRAIN += "training.device=cpu training.epochs=10 training.checkpoint_seconds=0 transform.size=16 "
+TRAIN += "evaluation.artifacts=false "
 TRAIN = [*TRAIN.split(), "training.batch_size=16"]
 
 

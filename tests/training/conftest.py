@@ -25,10 +25,11 @@ evaluation = { restarts = 1 }
 
 LOSS = '''
 import time
+from dataclasses import dataclass
 
 import torch
 
-from vicinal.losses import MultiSimilarityLoss
+from vicinal.losses import MultiSimilarityLoss, ProxyAnchorLoss
 
 
 class Breakable(MultiSimilarityLoss):
@@ -46,6 +47,20 @@ class Breakable(MultiSimilarityLoss):
             embeddings = torch.nn.functional.dropout(embeddings, 0.1)
         value = super().forward(embeddings, labels, *rest)
         return value * float("nan") if 0 <= self.explode_at < self.calls else value
+
+
+@dataclass(eq=False, repr=False)
+class Proxies(ProxyAnchorLoss):
+    """Proxies that processes divide, as slow and as noisy."""
+
+    slow: float = 0.0
+    noisy: bool = False
+
+    def forward(self, embeddings, *rest):
+        time.sleep(self.slow)
+        if self.noisy:
+            embeddings = torch.nn.functional.dropout(embeddings, 0.1)
+        return super().forward(embeddings, *rest)
 '''
 
 
