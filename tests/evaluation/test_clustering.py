@@ -67,14 +67,6 @@ def blobs(rng, clusters=12, each=15, dim=6, spread=0.05):
     ), labels
 
 
-def cost(rows, assigned):
-    """Sum of squared distances to the means of the clusters."""
-    return sum(
-        float((rows[assigned == c] - rows[assigned == c].mean(dim=0)).square().sum())
-        for c in assigned.unique()
-    )
-
-
 def test_equal_seeds_give_equal_assignments_and_others_differ(rng):
     rows = torch.randn(300, 8, generator=rng)
     first = kmeans(rows, 30, seed=3, restarts=2)

@@ -243,10 +243,13 @@ def test_lora_is_pefts_and_the_papers(kind, tmp_path):
     assert all("lora_" in name or name.startswith("head.") for name in trained)
 
 
-def test_a_folder_of_sentence_transformers(tmp_path):
+@pytest.mark.parametrize("older", [False, True])
+def test_a_folder_of_sentence_transformers(older, tmp_path):
     sentences = pytest.importorskip("sentence_transformers")
     saved(tmp_path, "Bert")
-    as_sentences(tmp_path, MODULES)
+    switches = ["cls_token", "mean_tokens", "mean_sqrt_len_tokens"]
+    pooling = {"word_embedding_dimension": 16} | {f"pooling_mode_{one}": True for one in switches}
+    as_sentences(tmp_path, MODULES | ({"Pooling": pooling} if older else {}))
     torch.manual_seed(1)
     dense = {"linear.weight": torch.randn(6, 48), "linear.bias": torch.randn(6)}
     torch.save(dense, tmp_path / "2_Dense" / "pytorch_model.bin")
