@@ -29,21 +29,15 @@ def test_the_paired_test_is_scipys():
     assert found.above_zero == (interval.low > 0)
 
 
-def test_one_pair_has_a_difference_but_no_interval():
-    found = t_interval([0.1])
-    assert found.mean == pytest.approx(0.1)
-    assert (
-        found.low is None and found.p is None and found.half_width is None and not found.above_zero
-    )
-
-
-def test_equal_values_have_no_width():
-    found = t_interval([0.25, 0.25, 0.25])
-    assert (found.low, found.high, found.p) == (0.25, 0.25, 0.0)
-    assert t_interval([0.0, 0.0]).p == 1.0
-
-
-def test_no_value_is_rejected():
+@pytest.mark.parametrize(
+    ("values", "interval", "p"),
+    [([0.25], (None, None), None), ([0.25] * 3, (0.25, 0.25), 0.0), ([0.0] * 2, (0.0, 0.0), 1.0)],
+)
+def test_one_pair_has_no_interval_and_equal_values_one_without_width(values, interval, p):
+    found = t_interval(values)
+    assert (found.mean, (found.low, found.high), found.p) == (values[0], interval, p)
+    assert found.above_zero == (p == 0)
+    assert found.half_width == (None if p is None else 0)
     with pytest.raises(DataError, match="got none"):
         t_interval([])
 

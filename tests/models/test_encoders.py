@@ -25,9 +25,9 @@ from vicinal.models import (
     NGrams,
     TextEncoder,
     TwoStreamEmbedder,
+    encoders,
     load_pretrained,
 )
-from vicinal.models.encoders import pool
 from vicinal.models.small import _SCALE, Identity
 from vicinal.retrieval.export import export_run
 from vicinal.run_directory import RunDirectory
@@ -210,18 +210,6 @@ def test_pictures_and_texts_of_one_network_start_as_it_left_them(tmp_path):
     assert_close(scores, found, rtol=0, atol=1e-4)
 
 
-MODULES = {
-    "Pooling": {"word_embedding_dimension": 16, "pooling_mode": ["cls", "mean", "max"]},
-    "Dense": {
-        "in_features": 48,
-        "out_features": 6,
-        "bias": True,
-        "activation_function": "torch.nn.modules.activation.Tanh",
-    },
-    "Normalize": {},
-}
-
-
 @pytest.mark.parametrize("kind", ["ViT", "Siglip"])
 def test_lora_is_pefts_and_the_papers(kind, tmp_path):
     lora = pytest.importorskip("peft.tuners.lora")
@@ -243,15 +231,21 @@ def test_lora_is_pefts_and_the_papers(kind, tmp_path):
     assert all("lora_" in name or name.startswith("head.") for name in trained)
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_a_folder_of_sentence_transformers(older, tmp_path):
+POOLINGS = ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+
+
+@pytest.mark.parametrize(
+    "pooling", [{"pooling_mode": POOLINGS}, dict.fromkeys(reversed(encoders._POOLING), True)]
+)
+def test_a_folder_of_sentence_transformers(pooling, tmp_path):
     sentences = pytest.importorskip("sentence_transformers")
     saved(tmp_path, "Bert")
-    switches = ["cls_token", "mean_tokens", "mean_sqrt_len_tokens"]
-    pooling = {"word_embedding_dimension": 16} | {f"pooling_mode_{one}": True for one in switches}
-    as_sentences(tmp_path, MODULES | ({"Pooling": pooling} if older else {}))
+    layer = {"in_features": 96, "out_features": 6, "bias": True}
+    layer["activation_function"] = "torch.nn.modules.activation.Tanh"
+    pooling = {"word_embedding_dimension": 16, **pooling}
+    as_sentences(tmp_path, {"Pooling": pooling, "Dense": layer, "Normalize": {}})
     torch.manual_seed(1)
-    dense = {"linear.weight": torch.randn(6, 48), "linear.bias": torch.randn(6)}
+    dense = {"linear.weight": torch.randn(6, 96), "linear.bias": torch.randn(6)}
     torch.save(dense, tmp_path / "2_Dense" / "pytorch_model.bin")
     (tmp_path / "config_sentence_transformers.json").write_text(
         json.dumps({"prompts": {"query": "a song "}, "default_prompt_name": "query"})
@@ -260,24 +254,6 @@ def test_a_folder_of_sentence_transformers(older, tmp_path):
     with torch.no_grad():
         found = loaded(TextEncoder(f"st:{tmp_path}"))(read(*SENTENCES)).numpy()
     assert_allclose(found, expected, rtol=0, atol=1e-5)
-
-
-def test_poolings_against_loops():
-    tokens = torch.randn(2, 4, 3)
-    keep = torch.tensor([[True, True, True, True], [True, True, False, False]])
-    for row, count in enumerate((4, 2)):
-        some = tokens[row, :count]
-        weights = torch.arange(1.0, count + 1)[:, None]
-        expected = {
-            "cls": some[0],
-            "lasttoken": some[-1],
-            "max": some.max(dim=0).values,
-            "mean": some.mean(dim=0),
-            "mean_sqrt_len_tokens": some.sum(dim=0) / count**0.5,
-            "weightedmean": (some * weights).sum(dim=0) / weights.sum(),
-        }
-        for mode, vector in expected.items():
-            assert_close(pool(mode, tokens, keep)[row], vector)
 
 
 @pytest.mark.parametrize("lora", [None, 2])

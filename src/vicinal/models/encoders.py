@@ -39,8 +39,14 @@ _TOWER = {"images": ("vision", "visual_projection"), "text": ("text", "text_proj
 _OF_PICTURES = {"vision_config", "num_channels", "image_size"}
 FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU)}
-_POOLING = "pooling_mode_"  # of older folders, which have a switch for each
-_BY_ROOT = "mean_sqrt_len_tokens"  # the only one that is named alike in newer folders
+_POOLING = {  # switches of older folders, in the order of their vectors
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _NOTED = ("_name_or_path", "dtype", "torch_dtype", "auto_map", "transformers_version")
 
@@ -234,7 +240,7 @@ def pool(mode: str, tokens: Float[Tensor, "n t c"], keep: Bool[Tensor, "n t"]) -
     if mode == "weightedmean":
         weights = weights * torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     total = weights.sum(dim=1, keepdim=True)
-    total = total.sqrt() if mode == _BY_ROOT else total
+    total = total.sqrt() if mode == "mean_sqrt_len_tokens" else total
     return (tokens * weights[:, :, None]).sum(dim=1) / total
 
 
@@ -374,11 +380,9 @@ def _modules(name: str) -> tuple[str, list[Document]]:
         settings = _content(folder, f"{path}/config.json")
         if kind == "Pooling":
             modes = settings.get("pooling_mode") or [
-                key.removeprefix(_POOLING) for key in settings if _POOLING in key and settings[key]
+                _POOLING[key] for key in _POOLING if settings.get(key)
             ]
-            modes = [modes] if isinstance(modes, str) else modes
-            modes = [one if one == _BY_ROOT else one.partition("_token")[0] for one in modes]
-            found.append({"type": kind, "modes": modes})
+            found.append({"type": kind, "modes": [modes] if isinstance(modes, str) else modes})
         elif kind == "Dense":
             activation = settings["activation_function"].rpartition(".")[2]
             layer = {key: settings[key] for key in ("in_features", "out_features", "bias")}
