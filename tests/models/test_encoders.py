@@ -120,16 +120,22 @@ def test_an_encoder_of_pictures_gives_what_transformers_gives(kind, tmp_path):
     assert torch.equal(again.eval()(inputs), found) and str(tmp_path) not in encoder.config
 
 
+def pictures(folder):
+    """Write four pictures of each of four classes; return the last."""
+    for place in range(16):
+        pixels = np.random.default_rng(place).integers(0, 256, (40, 40, 3), np.uint8)
+        (folder / f"{place % 4}").mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(pixels)
+        image.save(folder / f"{place % 4}" / f"{place}.png")
+    return image
+
+
 @pytest.mark.parametrize("kind", ["ViT", "CLIP"])
 def test_pictures_are_prepared_as_the_folder_says(kind, tmp_path):
     saved(tmp_path / "net", kind)
-    for place in range(12):
-        pixels = np.random.default_rng(place).integers(0, 256, (40, 40, 3), np.uint8)
-        (tmp_path / "data" / "abcdef"[place % 6]).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(tmp_path / "data" / "abcdef"[place % 6] / f"{place}.png")
+    image = pictures(tmp_path / "data")
     config = compose({"data": str(tmp_path / "data"), "model": f"hf:{tmp_path / 'net'}"})
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "net")
-    image = Image.fromarray(pixels)
     expected = processor(images=image, return_tensors="pt")["pixel_values"][0]
     found = config.transform.evaluation().batch([image])[0]
     assert_close(found, expected, rtol=0, atol=1e-5)
@@ -138,10 +144,7 @@ def test_pictures_are_prepared_as_the_folder_says(kind, tmp_path):
 def test_a_license_follows_weights_through_runs_and_into_the_card(tmp_path, capsys):
     saved(tmp_path / "net", "ViT")
     (tmp_path / "net" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    for place in range(16):
-        (tmp_path / "data" / f"{place % 4}").mkdir(parents=True, exist_ok=True)
-        picture = Image.new("RGB", (40, 40), (16 * place, 9 * place, 99))
-        picture.save(tmp_path / "data" / f"{place % 4}" / f"{place}.png")
+    pictures(tmp_path / "data")
     short = {"steps": 1, "batch_size": 4, "workers": 0, "validation": 0.0}
     slots = {"model": f"hf:{tmp_path / 'net'}", "training": short}
     quick = {"evaluation": {"restarts": 1, "artifacts": False}, "loss": "triplet"}
