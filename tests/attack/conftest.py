@@ -7,6 +7,7 @@ slow tests do, ``ATTACK_SEED`` other things.
 
 What needs no draws is held where it belongs:
 
+- nothing outlives a training that was killed: ``data/test_loader.py``
 - requests of strangers: ``retrieval/serve/test_fuzz.py``
 - decisions follow pictures: ``retrieval/test_annotations.py`` and ``serve/test_workbench.py``
 - any word is a label: ``retrieval/test_decisions.py``

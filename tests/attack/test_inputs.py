@@ -116,29 +116,29 @@ def test_settings(attack, targets, tmp_path):
 
 
 def damage(path, attack):
+    draw = attack.draw
     data = path.read_bytes()
-    kind = int(attack.draw.integers(10))
-    if kind < 4:
+    ways = {
+        "a pipe": os.mkfifo,
+        "a folder": Path.mkdir,
+        "a link": lambda path: path.symlink_to(attack.outside / "notes.txt"),
+        "a loop": lambda path: path.symlink_to(path),
+    }
+    kind = int(draw.integers(10))
+    if kind < len(ways):
         path.unlink()
-        outside = attack.outside / "notes.txt"
-        link = (
-            os.mkfifo,
-            Path.mkdir,
-            lambda path: path.symlink_to(outside),
-            lambda path: path.symlink_to(path),
-        )
-        link[kind](path)
-        return ("a pipe", "a folder", "a link", "a loop")[kind]
+        [*ways.values()][kind](path)
+        return [*ways][kind]
     if kind < 7 and path.suffix == ".json":
         text = ["[" * 100_000, "[]", "{}", "null", "\xff"]
         value = json.loads(data)
         if isinstance(value, dict) and value:
-            key = str(attack.draw.choice(list(value)))
-            value[key] = (None, -1, "x", [], {}, 1e300, "../..")[int(attack.draw.integers(7))]
+            values = (None, -1, "x", [], {}, 1e300, "../..")
+            value[str(draw.choice(list(value)))] = values[int(draw.integers(7))]
             text += [json.dumps(value)] * 5
-        path.write_bytes(text[int(attack.draw.integers(len(text)))].encode("latin-1"))
+        path.write_bytes(text[int(draw.integers(len(text)))].encode("latin-1"))
         return f"rewritten as {path.read_bytes()[:60]!r}"
-    path.write_bytes(attack.bent(data, attack.draw))
+    path.write_bytes(attack.bent(data, draw))
     return "bent"
 
 

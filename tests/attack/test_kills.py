@@ -2,10 +2,6 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -90,22 +86,3 @@ def test_a_killed_command_goes_on_to_the_same_bytes(attack, kills, scenes, scene
         label = f"killed at operation {at} of {total}"
         attack.attempt(label, killed)
         assert result() == expected and not list(Path(folder).rglob("*.part")), label
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="children are told by /proc")
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGHUP", "SIGTERM"])
-def test_nothing_outlives_a_training_that_was_ended(attack, targets, tmp_path, how):
-    """Its readers end with it, whenever that is: they would hold the pipe of ``| tee`` open."""
-    words = "--data", targets.photos, "--run", tmp_path / "run", "-q", "--no-report"
-    reading = "training.workers=2", "training.resident=off", "training.steps=1000000"
-    command = [sys.executable, "-m", "vicinal", "train", *words, *attack.images, *reading]
-    for _ in attack.times(100):
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        started = subprocess.Popen(list(map(str, command)), stdout=-1, stderr=-1)
-        children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
-        while started.poll() is None and not children.read_text():
-            time.sleep(0.01)  # until the server of its readers is there
-        time.sleep(5 * attack.draw.random())
-        assert started.poll() is None, started.stderr.read()
-        started.send_signal(getattr(signal, how))
-        started.communicate(timeout=60)  # until all have closed their ends

@@ -128,12 +128,10 @@ def test_only_regular_files_are_read(tmp_path):
 def test_a_heic_file_is_read(tmp_path):
     heif = pytest.importorskip("pillow_heif", exc_type=ImportError)
     pixels = np.zeros((48, 80, 3), np.uint8)
-    pixels[:, :20] = (255, 0, 0)
-    pixels[:, 20:] = (0, 0, 255)
-    (tmp_path / "set" / "a").mkdir(parents=True)
-    path = tmp_path / "set" / "a" / "IMG_0001.HEIC"
+    pixels[:, :20, 0] = 255
+    path = tmp_path / "set/a/IMG_0001.HEIC"
+    path.parent.mkdir(parents=True)
     heif.from_pillow(Image.fromarray(pixels)).save(path, quality=95)
-    assert path.read_bytes()[4:12] == b"ftypheic"
     for found in (read_image(path), Folder(str(tmp_path / "set"), test=0.0).load().source.read(0)):
         assert found.mode == "RGB" and found.size == (80, 48)
         assert np.abs(np.asarray(found)[:, [5, 60]].astype(int) - pixels[:, [5, 60]]).max() < 12
