@@ -102,22 +102,21 @@ def content(folder, *patterns):
 
 def bent(data, draw):
     """Damage bytes as disks, networks and strangers do."""
-    data = data or b"\0"
-    changed = bytearray(data)
-    place = int(draw.integers(len(data) + 1))
+    changed = bytearray(data or b"\0")
+    place = int(draw.integers(len(changed)))
     match int(draw.integers(6)):
         case 0:
-            return bytes(changed[:place])
+            del changed[place:]
         case 1:
             changed[place : place + int(draw.integers(1, 64))] = draw.bytes(int(draw.integers(64)))
         case 2:
-            changed[place : place + 512] = bytes(min(512, len(data) - place))
+            changed[place : place + 512] = bytes(len(changed[place : place + 512]))
         case 3:
             changed[place:place] = changed[: int(draw.integers(1, 200))]
         case _:  # most often, so that most of the format still holds
             for _ in range(int(draw.integers(1, 12))):
-                near = int(draw.integers(min(64, len(data)) if draw.random() < 0.4 else len(data)))
-                changed[near] = int(draw.integers(256))
+                end = min(64, len(changed)) if draw.random() < 0.4 else len(changed)
+                changed[int(draw.integers(end))] = int(draw.integers(256))
     return bytes(changed)
 
 

@@ -110,13 +110,10 @@ def test_quarter_turns_are_those_of_torch(rng):
         torch.testing.assert_close(turned, picture.rot90(turns, dims=(1, 2)), rtol=0, atol=1e-5)
 
 
-def test_any_angle_has_the_sense_of_pillow(rng):
-    smooth = torch.nn.functional.interpolate(
-        torch.rand(1, 1, 5, 5, generator=rng), size=64, mode="bicubic"
-    ).clamp(0, 1)
-    pixels = (255 * smooth[0, 0]).byte().numpy()
+def test_any_angle_has_the_sense_of_pillow():
+    pixels = np.hypot(*np.indices((64, 64))).astype(np.uint8)  # rings about a corner
     theirs = Image.fromarray(pixels).rotate(37.0, Image.Resampling.BILINEAR)
     both = torch.from_numpy(pixels).float().expand(2, 1, 64, 64)
     differences = (rotate(both, torch.tensor([37.0, -37.0])) - torch.tensor(np.array(theirs))).abs()
     same, other = differences[:, 0, 16:48, 16:48].mean(dim=(1, 2))
-    assert same < 1.0 and other > 10
+    assert same < 1.0 and other > 5

@@ -29,21 +29,13 @@ def test_a_path_tells_what_lies_there(tmp_path):
     (tmp_path / "list.csv").write_text("path,label\n")
     (tmp_path / "list.TSV").write_text("path\tlabel\n")
     np.savez(tmp_path / "x.npz", features=np.zeros((1, 1)))
-    pyarrow.parquet.write_table(
-        pyarrow.table({"path": ["a"], "label": [1]}), tmp_path / "list.parquet"
-    )
-    pyarrow.parquet.write_table(
-        pyarrow.table({"features": [[1.0]], "label": [1]}), tmp_path / "x.parquet"
-    )
-    for name, kind in {
-        "": Folder,
-        "list.csv": Table,
-        "list.TSV": Table,
-        "x.npz": Arrays,
-        "list.parquet": Table,
-    }.items():
-        assert open_path(tmp_path / name) == kind(str(tmp_path / name))
-    assert open_path(tmp_path / "x.parquet") == Arrays(str(tmp_path / "x.parquet"))
+    for name, column in {"list": {"path": ["a"]}, "x": {"features": [[1.0]]}}.items():
+        table = pyarrow.table({**column, "label": [1]})
+        pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    kinds = {Folder: "", Table: "list.csv list.TSV list.parquet", Arrays: "x.npz x.parquet"}
+    for kind, names in kinds.items():
+        for name in names.split(" "):
+            assert open_path(tmp_path / name) == kind(str(tmp_path / name))
 
 
 def test_the_embedded_set_has_a_name(tmp_path, monkeypatch):

@@ -79,22 +79,25 @@ def test_batches_below_the_least_name_the_setting_to_change(name):
         SAMPLERS[name]([0, 0, 0, 1], batch_size=64, seed=0)
 
 
-def test_given_sizes_take_the_place_of_the_batch_size():
-    labels = np.repeat(np.arange(30), 6)
-    near = SAMPLERS["anchor_neighbors"](
-        labels, batch_size=64, seed=0, anchors=2, neighborhood=5, per_class=3
-    )
-    assert (near.anchors, near.neighborhood, near.per_class, near.note) == (2, 5, 3, None)
-    episode = SAMPLERS["episodes"](
-        labels, batch_size=120, seed=0, training_classes=8, validation_classes=4
-    )
-    assert (episode.training_classes, episode.validation_classes) == (8, 4)
-    assert SAMPLERS["classes"](labels, batch_size=64, seed=0, per_class=2).classes == 30
-    assert SAMPLERS["pairs"](labels, batch_size=64, seed=0, classes=5).batch_size == 10
+@pytest.mark.parametrize(
+    ("name", "given", "batch"),
+    [
+        ("anchor_neighbors", {"anchors": 2, "neighborhood": 5, "per_class": 3}, (10, 3, 30)),
+        ("episodes", {"training_classes": 8, "validation_classes": 4}, (12, 2, 24)),
+        ("classes", {"per_class": 2}, (30, 2, 60)),
+        ("pairs", {"classes": 5}, (5, 2, 10)),
+    ],
+)
+def test_given_sizes_take_the_place_of_the_batch_size(name, given, batch):
+    sampler = SAMPLERS[name](np.repeat(np.arange(30), 6), batch_size=64, seed=0, **given)
+    assert sampler.shape() == batch
+
+
+def test_the_paper_s_episode_and_a_class_that_forms_no_pair():
     paper = SAMPLERS["episodes"](np.repeat(np.arange(100), 2), batch_size=120, seed=0)
     assert (paper.training_classes, paper.validation_classes) == (50, 10)
     with pytest.raises(ConfigError, match=r"sampler\.per_class is at least 2, got 1"):
-        SAMPLERS["classes"](labels, batch_size=64, seed=0, per_class=1)
+        SAMPLERS["classes"](np.arange(60) // 6, batch_size=64, seed=0, per_class=1)
 
 
 def test_views_are_counted_by_roles():
