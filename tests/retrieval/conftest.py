@@ -11,6 +11,7 @@ from tests.runs import drawn_run
 from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.retrieval.collection import Access, CollectionDirectory, publish
+from vicinal.retrieval.indexing import index
 from vicinal.retrieval.items import Item, Place
 
 
@@ -76,6 +77,13 @@ def image_run(tmp_path, photographs):
         Folder(str(photographs), test=0.0),
         0.5,
     )
+
+
+@pytest.fixture
+def indexed(image_run, photographs, listener):
+    """The run, with a collection of its photographs."""
+    index(image_run, [str(photographs)], console=listener)
+    return image_run
 
 
 @pytest.fixture

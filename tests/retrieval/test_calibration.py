@@ -10,10 +10,12 @@ import torch
 from vicinal.data import own_data
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.calibration import (
-    calibration,
-    count_pairs,
-)
+from vicinal.evaluation.verification import pairs_by_distance
+from vicinal.retrieval.calibration import Calibration, calibration
+
+
+def count_pairs(*sides):
+    return Calibration(*pairs_by_distance(*sides), 6, "classes")
 
 
 @pytest.fixture

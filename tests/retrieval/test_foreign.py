@@ -18,12 +18,6 @@ def everything(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.fixture
-def indexed(image_run, photographs, listener):
-    index(image_run, [str(photographs)], console=listener)
-    return image_run
-
-
 @pytest.mark.parametrize("name", [".lock", "embedded-x", "generation-00000002", "."])
 def test_indexing_follows_no_link_out_of_a_collection(
     name, indexed, photographs, listener, tmp_path, draw

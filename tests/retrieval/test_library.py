@@ -11,9 +11,8 @@ from vicinal.retrieval.model import load
 
 
 @pytest.fixture
-def snapshot(image_run, photographs, listener):
-    index(image_run, [str(photographs)], console=listener)
-    return CollectionDirectory.of(image_run).snapshot()
+def snapshot(indexed):
+    return CollectionDirectory.of(indexed).snapshot()
 
 
 def test_several_are_asked_for_by_their_mean_on_the_sphere(snapshot, image_run, photographs):

@@ -12,7 +12,6 @@ from vicinal.errors import ConfigError
 from vicinal.retrieval.asking import ExportedModel
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.export import export_run
-from vicinal.retrieval.indexing import index
 
 MOST = 60  # modules of vicinal
 CODE = """
@@ -34,9 +33,8 @@ def search(run, *words):
     return json.loads(done.stdout), done.stderr.split("loaded ")[1].split()
 
 
-def test_a_search_by_picture_loads_neither_losses_nor_training(image_run, photographs, listener):
-    index(image_run, [str(photographs)], console=listener)
-    found, loaded = search(image_run, photographs / "a" / "00.png")
+def test_a_search_by_picture_loads_neither_losses_nor_training(indexed, photographs):
+    found, loaded = search(indexed, photographs / "a" / "00.png")
     assert found["matches"][0]["path"] == "a/00.png"
     loaded = [name for name in loaded if not name.startswith("torch")]
     assert len(loaded) <= MOST, f"{len(loaded)} modules"
@@ -45,38 +43,36 @@ def test_a_search_by_picture_loads_neither_losses_nor_training(image_run, photog
 
 
 def test_a_search_with_an_export_gives_the_answer_of_torch_without_importing_it(
-    image_run, photographs, listener
+    indexed, photographs
 ):
     pytest.importorskip("onnxruntime")
-    index(image_run, [str(photographs)], console=listener)
     pictures = photographs / "a" / "00.png", photographs / "b" / "05.png"
-    expected, loaded = search(image_run, *pictures, "--where", "label=c")
+    expected, loaded = search(indexed, *pictures, "--where", "label=c")
     assert "torch" in loaded
-    export_run(image_run)
-    found, loaded = search(image_run, *pictures, "--where", "label=c")
+    export_run(indexed)
+    found, loaded = search(indexed, *pictures, "--where", "label=c")
     assert "torch" not in loaded
     for one, other in zip(found["matches"], expected["matches"], strict=True):
         assert one["path"] == other["path"]
         assert one["distance"] == pytest.approx(other["distance"], abs=1e-5)
-    document = image_run.path / "export" / "preprocessing.json"
+    document = indexed.path / "export" / "preprocessing.json"
     whole = document.read_text()
     for text in ("{}", None):
         document.unlink() if text is None else document.write_text(text)
         with pytest.raises(ConfigError, match="holds no onnx graph"):
-            ExportedModel.of(image_run)
+            ExportedModel.of(indexed)
     document.write_text(whole)
-    assert ExportedModel.of(image_run).kind == "images"
-    with image_run.weights_path.open("ab") as weights:
+    assert ExportedModel.of(indexed).kind == "images"
+    with indexed.weights_path.open("ab") as weights:
         weights.write(b" ")  # another model than the exported one
     with pytest.raises(ConfigError, match="holds no onnx graph of the present weights"):
-        ExportedModel.of(image_run)
+        ExportedModel.of(indexed)
 
 
-def test_a_search_by_item_imports_no_torch(image_run, photographs, listener):
-    index(image_run, [str(photographs)], console=listener)
-    found, loaded = search(image_run, "--id", "3", "--k", "5")
+def test_a_search_by_item_imports_no_torch(indexed):
+    found, loaded = search(indexed, "--id", "3", "--k", "5")
     assert "torch" not in loaded
-    snapshot = CollectionDirectory.of(image_run).snapshot()
+    snapshot = CollectionDirectory.of(indexed).snapshot()
     [near] = snapshot.search(snapshot.vector(3)[None], 5, exclude=[3])
     assert [match["id"] for match in found["matches"]] == [match.item.id for match in near]
     distances = [match["distance"] for match in found["matches"]]

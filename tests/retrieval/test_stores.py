@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from vicinal.retrieval import stores as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import index
 from vicinal.retrieval.items import Item
-from vicinal.retrieval.stores import MilvusStore, _filter, open_store, write_store
+from vicinal.retrieval.stores import _filter, open_store, write_store
 
 pytest.importorskip("milvus_lite")
 pytest.importorskip("lancedb")
@@ -27,49 +28,23 @@ VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
 ITEMS = [Item(row, f'a "quoted" \\ path, {row}.png', "ab"[row % 2]) for row in range(COUNT)]
 
 
-def write(store, ids):
-    store.write([ITEMS[id] for id in ids], VECTORS[[*ids]], DIM)
-
-
-@pytest.fixture
-def address(tmp_path):
-    return str(tmp_path / "store.db")
-
-
-@pytest.fixture
-def opened(address):
-    """``opened(index="HNSW")``: the table; closed at the end."""
-    tables = []
-
-    def make(**settings):
-        tables.append(MilvusStore(settings.pop("address", address), "birds", **settings))
-        return tables[-1]
-
-    yield make
-    for table in tables:
-        table.close()
-
-
-def reopened(address):
-    return open_store(address, {"address": address, "table": "birds", "index": "FLAT"})
+@pytest.fixture(params=["store.db", "store.lance"])
+def either(request, tmp_path):
+    return str(tmp_path / request.param)
 
 
 def ids(found):
     return [[id for id, _ in near] for near in found]
 
 
-def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(opened, address):
-    first = opened()
-    write(first, range(20))
-    write(first, range(30, 50))
-    first.close()
-    found = reopened(address).search(VECTORS[[35]], COUNT, where={})
+def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(either, tmp_path):
+    for rows in (slice(0, 20), slice(30, 50)):
+        kept = write_store(either, tmp_path / "c", 1, ITEMS[rows], VECTORS[rows], DIM)
+    with closing(open_store(either, kept)) as store:
+        found = store.search(VECTORS[[35]], COUNT, where={})
     assert sorted(ids(found)[0]) == list(range(30, 50)) and ids(found)[0][0] == 35
-
-
-def test_errors(address):
     with pytest.raises(RunError, match="no table birds"):
-        reopened(address)
+        open_store(either, kept | {"table": "birds"})
 
 
 def test_a_value_cannot_become_a_part_of_the_filter():
@@ -79,10 +54,12 @@ def test_a_value_cannot_become_a_part_of_the_filter():
 
 
 @pytest.mark.slow
-def test_a_second_process_is_rejected_clearly(opened, address):
-    write(opened(), range(3))
+def test_a_second_process_is_rejected_clearly(tmp_path):
+    address = str(tmp_path / "store.db")
+    kept = write_store(address, tmp_path / "c", 1, ITEMS[:3], VECTORS[:3], DIM)
     code = f"from vicinal.retrieval.stores import MilvusStore\nMilvusStore({address!r}, 'birds')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    with closing(open_store(address, kept)):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "RunError" in done.stderr and "Only one process at a time" in done.stderr
 
 
@@ -106,9 +83,10 @@ def server(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_code_works_on_a_url(server, opened):
-    write(opened(address=server), range(20))
-    assert ids(reopened(server).search(VECTORS[[9]], 1, where={})) == [[9]]
+def test_the_same_code_works_on_a_url(server, tmp_path):
+    kept = write_store(server, tmp_path / "c", 1, ITEMS, VECTORS, DIM)
+    with closing(open_store(server, kept)) as store:
+        assert ids(store.search(VECTORS[[9]], 1, where={})) == [[9]]
 
 
 @pytest.fixture
@@ -125,11 +103,6 @@ def bring(image_run, photographs, listener, tmp_path):
     for snapshot in held:
         if snapshot._engine is not None:
             snapshot._engine.close()
-
-
-@pytest.fixture(params=["store.db", "store.lance"])
-def either(request, tmp_path):
-    return str(tmp_path / request.param)
 
 
 def found(snapshot, **settings):
@@ -151,14 +124,13 @@ def test_engines_find_what_the_folder_finds(bring, either):
 
 
 def test_indexing_again_brings_the_engine_along(bring, photographs, either, draw):
-    address = either
-    _, before = bring(store=address)
-    assert bring(store=address)[0].generation == 1, "nothing changed"
+    _, before = bring(store=either)
+    assert bring(store=either)[0].generation == 1, "nothing changed"
     old = found(before)
     draw(photographs / "a" / "00.png", 100)
     draw(photographs / "a" / "new.png", 101)
     (photographs / "b" / "01.png").unlink()
-    done, after = bring(store=address)
+    done, after = bring(store=either)
     assert (done.added, done.replaced, done.removed) == (1, 1, 1)
     assert found(before) == old, "a snapshot does not change"
     ids = {match.item.id for match in after.search(np.array(after.vectors[:1]), 50)[0]}

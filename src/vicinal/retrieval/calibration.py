@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
-from torch import Tensor
 
 from vicinal.data import own_data, records_at
 from vicinal.data.records import Split
@@ -98,7 +96,7 @@ class Calibration:
     different: np.ndarray
     same: np.ndarray
     classes: int
-    source: str = "validation classes"
+    source: str
 
     def threshold(self, rate: float) -> Threshold:
         """Find the largest distance at which no more than ``rate`` of the different pairs are taken
@@ -165,25 +163,12 @@ def calibration(
             "thresholds are set for Euclidean distances, but this run has a hyperbolic head."
         )
     queries, labels, gallery = embedded.sides()
-    made = count_pairs(queries, labels, **gallery, source=f"{split} classes")
+    counts = pairs_by_distance(queries, labels, **gallery)
+    made = Calibration(*counts, len(torch.unique(labels, dim=0)), f"{split} classes")
     run.write_arrays(
         name, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
     )
     return made
-
-
-def count_pairs(
-    queries: Float[Tensor, "q d"],
-    labels: Shaped[Tensor, "q *c"],
-    gallery: Float[Tensor, "g d"] | None = None,
-    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
-    *,
-    source: str = "validation classes",
-) -> Calibration:
-    """Count all pairs of a query and another record by Euclidean distance and by whether their
-    classes differ; arguments as in ``pairs_by_distance``."""
-    counts = pairs_by_distance(queries, labels, gallery, gallery_labels)
-    return Calibration(*counts, len(torch.unique(labels, dim=0)), source)
 
 
 # -- by class -------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot, drawn
 from vicinal.retrieval.duplicates import (
-    Pairs,
     calibrate_likeness,
     collection_views,
     distinct_pairs,
@@ -279,13 +278,13 @@ def find_issues(
     vectors = np.array((snapshot.vectors if features is None else features)[rows])
     metric: Metric = snapshot.metric if features is None else "euclidean"
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
-    pairs, limit, words = _near_copies(snapshot, rows, verdicts)
+    copies, words = _copies(snapshot, rows, labels, names, verdicts)
     apart = verdicts if features is None else by_direction(verdicts, vectors)
     found = [
         Finding(int(rows[row]), kind, float(score), suggested, rows[near].tolist(), far)
         for row, kind, score, suggested, near, far in (
             *_suspects(verdicts, labels, names, apart),
-            *_copies(pairs, limit, labels, names, verdicts),
+            *copies,
         )
     ]
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
@@ -353,42 +352,39 @@ def _suspects(
             yield row, "class", min(1.0, score), names[other], *verdicts.evidence(row, close)
 
 
-def _near_copies(snapshot: Snapshot, rows: Rows, verdicts: Verdicts) -> tuple[Pairs, float, str]:
-    """Return pairs of near copies, up to which distance they are, and how they were found.
+def _copies(
+    snapshot: Snapshot, rows: Rows, labels: Rows, names: Sequence[str], verdicts: Verdicts
+) -> tuple[list[tuple[Any, ...]], str]:
+    """Return the values of findings for near copies of different classes, the more doubtful one
+    first, and how they were found.
 
     Pictures are compared as `vicinal dedupe` does; where there are none, or none that can be
-    compared, vectors.
+    compared, vectors. The score falls from 1, equal, to one half at the limit.
     """
     try:
         pictured, views = collection_views(snapshot)
-        likeness = calibrate_likeness(snapshot, pictured, views)
+        limit, words = calibrate_likeness(snapshot, pictured, views)
     except DataError:
         limit = _NEAR_COPY * float(np.median(verdicts.distances[:, 0]))
         words = (
             f"Vectors within {limit:.4g}, {_NEAR_COPY:g} of the median distance to the "
             "nearest, are near copies."
         )
-        ones, places = np.nonzero(verdicts.distances <= limit)
-        ends = np.stack([ones, verdicts.ids[ones, places]])
-        return distinct_pairs(ends, verdicts.distances[ones, places]), limit, words
-    ends, distances = duplicate_pairs(snapshot, pictured, views, likeness.distance)
-    known = np.isin(ends, rows).all(axis=0)
-    pairs = np.searchsorted(rows, ends[:, known]), distances[known]
-    return pairs, likeness.distance, likeness.words
-
-
-def _copies(
-    pairs: Pairs, limit: float, labels: Rows, names: Sequence[str], verdicts: Verdicts
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of findings for near copies of different classes, the more doubtful first.
-
-    The score falls from 1, equal, to one half at the limit.
-    """
-    for pair, far in zip(pairs[0].T.tolist(), pairs[1].tolist(), strict=True):
+        near = verdicts.distances <= limit
+        ends = np.stack([np.nonzero(near)[0], verdicts.ids[near]])
+        ends, distances = distinct_pairs(ends, verdicts.distances[near])
+    else:
+        ends, distances = duplicate_pairs(snapshot, pictured, views, limit)
+        known = np.isin(ends, rows).all(axis=0)
+        ends = np.searchsorted(rows, ends[:, known])
+        distances = distances[known]
+    found = []
+    for pair, far in zip(ends.T.tolist(), distances.tolist(), strict=True):
         one, other = sorted(pair, key=lambda row: -verdicts.wrong[row])
         if labels[one] != labels[other]:
             score = 1 - far / limit / 2 if limit else 1.0
-            yield one, "duplicate", score, names[labels[other]], [other], [far]
+            found.append((one, "duplicate", score, names[labels[other]], [other], [far]))
+    return found, words
 
 
 def by_direction(verdicts: Verdicts, features: Vectors) -> Verdicts:

@@ -620,7 +620,6 @@ def publish(
     write_text(part / ITEMS, "".join(lines))
     about = {
         "generation": number,
-        "count": len(items),
         "dim": dim,
         "metric": "euclidean",
         "places": [asdict(place) for place in places],

@@ -10,7 +10,6 @@ of nothing.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
@@ -209,26 +208,10 @@ def _encoded(image: Image.Image) -> Image.Image:
     return open_image(file)
 
 
-@dataclass(frozen=True)
-class Likeness:
-    """How near pictures are that are copies, measured on planted ones.
-
-    Attributes:
-        distance: up to which two pictures are taken for copies of one another.
-        recall: share of the planted copies that lie within it of their original.
-        precision: share of right ones among these and what lies within it of as many mirror images.
-        words: all that in sentences.
-    """
-
-    distance: float
-    recall: float
-    precision: float
-    words: str
-
-
-def calibrate_likeness(snapshot: Snapshot, rows: Rows, views: Views) -> Likeness:
-    """Set the distance where copies of half of some pictures are found best, and measure it on the
-    other half.
+def calibrate_likeness(snapshot: Snapshot, rows: Rows, views: Views) -> tuple[float, str]:
+    """Return the distance where copies of half of some pictures are found best, and in words how
+    many copies of the other half lie within it of their original, and how much of what does is
+    right.
 
     Best is by F1, with what mirror images are near to counted as often as among pictures that
     rarely have a copy.
@@ -272,7 +255,7 @@ def calibrate_likeness(snapshot: Snapshot, rows: Rows, views: Views) -> Likeness
         f"and {precision:.1%} of what is found is right, by {len(others[1::2])} mirror images, "
         "which are copies of nothing."
     )
-    return Likeness(distance, right, precision, words)
+    return distance, words
 
 
 def _distances(copied: Views, views: Views) -> Vectors:
@@ -327,9 +310,7 @@ def duplicate_page(
     else:
         rows, views = collection_views(snapshot, progress)
         if distance is None:
-            likeness = calibrate_likeness(snapshot, rows, views)
-            distance = likeness.distance
-            words = likeness.words
+            distance, words = calibrate_likeness(snapshot, rows, views)
         pairs = duplicate_pairs(snapshot, rows, views, distance)
     found = group_pairs(len(snapshot), pairs)
     groups = []

@@ -18,7 +18,8 @@ import uvicorn
 
 from vicinal.cli.search import serve as command
 from vicinal.errors import ConfigError
-from vicinal.retrieval.calibration import count_pairs
+from vicinal.evaluation.verification import pairs_by_distance
+from vicinal.retrieval.calibration import Calibration
 from vicinal.retrieval.library import open_library
 from vicinal.retrieval.serve.server import Server, bind, create_application
 from vicinal.retrieval.serve.server import serve as run
@@ -31,7 +32,8 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
     snapshot = library.collection.snapshot()
     assert library.threshold is None and snapshot.image(7).size == (96, 96)
     labels = torch.from_numpy(snapshot.labeled()[2])
-    counts = count_pairs(torch.from_numpy(np.array(snapshot.vectors)), labels)
+    pairs = pairs_by_distance(torch.from_numpy(np.array(snapshot.vectors)), labels)
+    counts = Calibration(*pairs, 3, "classes")
     kept = {name: np.array(value) for name, value in vars(counts).items()}
     served.write_arrays("calibration", **kept, model=np.array(model_fingerprint(served)))
     try:
