@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from pytorch_metric_learning import distances, losses, miners, reducers, samplers
+from scipy.stats import t as student
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -43,6 +44,7 @@ from vicinal.data.loader import Loader, keep_decoded, open_cache
 from vicinal.data.records import Dataset, Records
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.measure import measure
+from vicinal.files import read_lines
 from vicinal.models import ModelConfig
 from vicinal.models.embedder import Embedder
 from vicinal.training.run import commit, hardware
@@ -392,7 +394,7 @@ def run_all(options: argparse.Namespace) -> None:
     out: Path = options.out
     logs = out.with_suffix("")
     logs.mkdir(parents=True, exist_ok=True)
-    done = {(line["set"], line["row"], line["seed"]) for line in results.read(out)}
+    done = {(line["set"], line["row"], line["seed"]) for line in read_lines(out)}
     waiting = [
         job
         for job in JOBS
@@ -420,45 +422,48 @@ def run_all(options: argparse.Namespace) -> None:
 
 
 def table(lines: list[results.Line]) -> Iterator[str]:
-    """Means and spreads over the seeds, and what vicinal is above each row, paired by seed, with
-    Student's interval of 95 %."""
-    from scipy.stats import t as student
-
-    for data in PRESETS:
-        of = [line for line in lines if line["set"] == data]
-        ours = {line["seed"]: line["last"] for line in of if line["row"] == "vicinal"}
-        starts = [
-            {"row": name, "seed": line["seed"], "last": scores, "best": scores}
-            for line in of
-            if line["row"] == "vicinal"
-            for name, scores in line["rows"].items()
-            if name in ("untrained", "head start")
-        ]
-        yield f"\n| {data} | seeds | last: R@1 / MAP@R | best: R@1 / MAP@R | vicinal minus best |"
-        yield "|---|---|---|---|---|"
-        for row in dict.fromkeys(line["row"] for line in [*starts, *of]):
-            found = {line["seed"]: line for line in [*starts, *of] if line["row"] == row}
-            cells = [row, str(len(found))]
-            for which in ("last", "best"):
-                columns = zip(*(line[which] for line in found.values()), strict=True)
-                cells.append(" / ".join(_spread([100 * x for x in column]) for column in columns))
-            apart = []
-            for score in range(len(METRICS)):
-                gains = [
-                    100 * (ours[seed][score] - line["best"][score])
-                    for seed, line in found.items()
-                    if seed in ours
-                ]
-                if len(gains) > 1 and row != "vicinal":
-                    error = statistics.stdev(gains) / len(gains) ** 0.5
-                    half = student.ppf(0.975, len(gains) - 1) * error
-                    apart.append(f"{statistics.mean(gains):+.1f} ± {half:.1f}")
-            yield f"| {' | '.join([*cells, ' / '.join(apart)])} |"
+    """For each set the best test scores of a row, means and spreads over its seeds, and what
+    vicinal's Recall@1 is above them, paired by seed, with Student's interval of 95 %."""
+    ours = [line for line in lines if line["row"] == "vicinal"]
+    rows = [(line, line["rows"]) for line in ours]
+    starts = [
+        {**line, "row": "start", "best": of.get("head start", of["untrained"])} for line, of in rows
+    ]
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for line in [*starts, *lines]:
+        scores = [100 * score for score in line["best"]]
+        found.setdefault((line["row"], line["set"]), {})[line["seed"]] = scores
+    titles = (f"{data}: R@1 / MAP@R | default minus it" for data in PRESETS)
+    yield f"| | {' | '.join(titles)} |"
+    yield "|---|" + "---|---|" * len(PRESETS)
+    for row in dict.fromkeys(row for row, _ in found):
+        cells = [row]
+        for data in PRESETS:
+            of = found.get((row, data), {})
+            ours = found.get(("vicinal", data), {})
+            columns = zip(*of.values(), strict=True)
+            recall, *rest = [*columns] or [()]
+            cells.append(
+                " / ".join([_spread(recall), *(f"{statistics.mean(x):.1f}" for x in rest)])
+            )
+            apart = [ours[seed][0] - scores[0] for seed, scores in of.items() if seed in ours]
+            cells.append("" if row == "vicinal" or not apart else _interval(apart))
+        yield f"| {' | '.join(cells)} |"
 
 
-def _spread(values: list[float]) -> str:
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return ""
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{spread}"
+
+
+def _interval(values: list[float]) -> str:
+    mean = f"{statistics.mean(values):+.1f}"
+    if len(values) == 1:
+        return mean
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean} ± {student.ppf(0.975, len(values) - 1) * error:.1f}"
 
 
 def main() -> None:
@@ -475,7 +480,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of OUT")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(table([*results.read(options.out)])))
+        print("\n".join(table([*read_lines(options.out)])))
     elif options.one:
         job = next(job for job in JOBS if str(job) == options.one)
         results.append(options.out, job.run(options.data, options.limit))

@@ -92,6 +92,7 @@ _PROXIES = (
         for name in ("proxy_synthesis", "metrix", "idml", "see", "hdml", "loop")
     ),
 )
+_PROXY_RATE = 5  # of the default's rate: its authors' 1e-4 on photographs
 _LARGER = ("efficientnet_lite1", "efficientnet_lite2")  # than Lite0, the default
 Words = tuple[str, ...]
 HEAD = ("settings", "trained", "folds", "held out", "difference ± s.e.")
@@ -468,15 +469,18 @@ class Search:
             self.fixed = (*given, f"training.steps={max(1, fit)}")
         longest = 2 if fit >= 2 * steps else 1
         longer = twice_as_long(self.base)
-        own: list[Words] = [  # what features cannot show, the simplest first
-            ("model.head=none", "model.start=random"),
-            longer,
+        own: list[Words] = [  # what features cannot show, the best first by experiments/peers.md
             faster(self.base, _RATES[0]),
+            (*_PROXIES[0], *faster(self.base, _PROXY_RATE)),
+            ("loss=batch_hard_triplet", "loss.margin=0.1", "loss.normalize=true"),
+            longer,
+            (*longer, *faster(self.base, _RATES[0])),
+            ("model.head=none", "model.start=random"),
             *self.of_pictures(),
             *_PROXIES,
         ]
         if longest == 1:
-            own.remove(longer)
+            own = [words for words in own if longer[0] not in words]
             self.candidates = [words for words in self.candidates if words != longer]
         own = [*filter(self.free, own)]
         cost = self.longest() or min(steps, fit) * step + record * len(self.records)
@@ -491,7 +495,7 @@ class Search:
             others = [one.words for one in self.ranked("heads") if not _closed(one.words)]
             varied = [(*first, *words) for first in others[:1] for words in own]
             more = [words for words in self.candidates if words not in heads]
-            wanted = [(), *_STARTS, *others[:3], *own, *varied, *more, *others]
+            wanted = [(), *_STARTS, *others[:1], *own, *others[1:3], *varied, *more, *others]
             self.candidates = [*dict.fromkeys([*self.candidates, *wanted])]
             self.race("whole", [*dict.fromkeys(wanted)], last - longest * cost)
 
