@@ -80,7 +80,7 @@ class Candidates(NamedTuple):
     ) -> "Candidates":
         """Measure the anchors against the batch or the reference rows; where there are none,
         against padding alone."""
-        rows, classes, own = _reference(embeddings, labels, among)
+        rows, classes, own = Reference.checked(embeddings, labels, **among) or (None, None, None)
         distances = distance(embeddings, rows)
         apart = other_class(labels, classes)
         columns, keep = positives(labels, classes, own)
@@ -280,7 +280,7 @@ def multi_similarity(
         epsilon: ε.
         among: see `ReferenceRows`.
     """
-    rows, classes, own = _reference(embeddings, labels, among)
+    rows, classes, own = Reference.checked(embeddings, labels, **among) or (None, None, None)
     similarity = cosine_similarity(embeddings, rows)
     positive = same_class(labels, classes, own)
     negative = other_class(labels, classes)
@@ -372,12 +372,6 @@ def log_weights(distances: Float[Tensor, "n m"], dim: int, cutoff: float) -> Flo
 
     most = log_inverse_density(distances.new_full((), cutoff))
     return torch.minimum(log_inverse_density(distances), most) - most
-
-
-def _reference(
-    embeddings: Tensor, labels: Tensor, among: ReferenceRows
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    return Reference.checked(embeddings, labels, **among) or (None, None, None)
 
 
 def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor) -> Triplets:

@@ -1,6 +1,5 @@
 """Build methods for tests from the fewest parts."""
 
-import inspect
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,6 +7,7 @@ import numpy as np
 import torch
 from tests.reading import load
 
+from vicinal.arguments import parameters
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.evaluation.encoder import Encoder
@@ -101,9 +101,7 @@ def parts_of(method, loss, train, sampler=None):
         "seed": 0,
         "blocks": kind.layout == sampler,
     }
-    taken = {
-        name: value for name, value in given.items() if name in inspect.signature(kind).parameters
-    }
+    taken = {name: value for name, value in given.items() if name in parameters(kind)}
     batches = SAMPLERS[sampler](train.labels, batch_size=24, seed=0)
     optimizer = OptimizerConfig(learning_rate=1e-3)
     return Parts(embedder, kind(**taken), batches, optimizer, train, steps=6, seed=0)

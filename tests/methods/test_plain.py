@@ -63,8 +63,7 @@ def test_float16_learns_from_gradients_below_its_range_and_leaves_out_those_abov
 
 
 def test_momentum_contrast_step_by_step(batch, rng):
-    """Queries against the keys of all steps so far, one pair at a time; the encoder of keys follows
-    slowly."""
+    """Queries against the keys of all steps so far; the encoder of keys follows slowly."""
     method = build(
         MomentumQueue(momentum=0.9),
         Embedder(Identity(5), 3),
@@ -75,30 +74,18 @@ def test_momentum_contrast_step_by_step(batch, rng):
     )
     query = copy.deepcopy(method.embedder)
     key = copy.deepcopy(query)
-    queue = []
-    for _ in range(3):
+    loss = InfoNCELoss(0.5)
+    queue = torch.empty(0, 3)
+    for step in range(3):
         inputs = torch.randn(4, 5, generator=rng)
         result = method(Batch(inputs, batch.labels, torch.arange(4)))
         queries, keys = (net.embed(net.features(inputs)) for net in (query, key))
-        queue += [(keys[i].detach(), int(batch.labels[i])) for i in range(4)]
-        terms = []
-        for i in range(4):
-            own = len(queue) - 4 + i
-            cosine = [torch.cosine_similarity(queries[i], k, dim=0) / 0.5 for k, _ in queue]
-            against = sum(
-                c.exp()
-                for c, (_, label) in zip(cosine, queue, strict=True)
-                if label != batch.labels[i]
-            )
-            terms += [
-                -torch.log(cosine[j].exp() / (cosine[j].exp() + against))
-                for j in range(len(queue))
-                if j != own and queue[j][1] == batch.labels[i]
-            ]
-        loss = sum(terms) / len(terms)
+        queue = torch.cat([queue, keys.detach()])
+        own = torch.arange(4) + 4 * step
+        value = loss(queries, batch.labels, queue, batch.labels.repeat(step + 1), own)
         query.zero_grad()
-        loss.backward()
-        assert_close(result.scalars["loss"], loss.detach())
+        value.backward()
+        assert_close(result.scalars["loss"], value.detach())
         with torch.no_grad():
             for slow, fast in zip(key.parameters(), query.parameters(), strict=True):
                 fast -= 0.1 * fast.grad

@@ -1,9 +1,9 @@
 """Methods, by the papers' names: a method's constructor takes its settings, `build` makes it ready
 to train."""
 
-import inspect
 from typing import Any
 
+from vicinal.arguments import parameters
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods.ala import ALA
@@ -56,9 +56,7 @@ def combination(method: Method, loss: str) -> str | None:
         "dim": 4,
         "blocks": kind.layout is not None and kind.layout == method.sampler_for(kind),
     }
-    arguments = {
-        name: value for name, value in given.items() if name in inspect.signature(kind).parameters
-    }
+    arguments = {name: value for name, value in given.items() if name in parameters(kind)}
     try:
         method.check(kind(**arguments), None)
     except ConfigError as error:

@@ -16,7 +16,6 @@ from vicinal.methods.ala.assessment import EpisodeLoss, TripletScoring
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import gather
 from vicinal.samplers import CrossViewSampler, EpisodeSampler
-from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, Labels, Scalar
 
 
@@ -94,7 +93,7 @@ class CrossBatchMemory(Plain):
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         wrappers.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
-        rows = _rows(sampler)
+        rows = getattr(sampler, "batch_size", 1)
         if rows > self.size:
             raise ConfigError(
                 f"the memory keeps {self.size} rows, got batches of {rows}. Set "
@@ -104,17 +103,13 @@ class CrossBatchMemory(Plain):
     def setup(self, parts: Parts) -> None:
         Method.setup(self, parts)
         self.acts_from = parts.steps // 10 if self.warmup is None else self.warmup
+        rows = getattr(parts.sampler, "batch_size", 1)
         self.loss = wrappers.CrossBatchMemory(
             tuple_loss(parts.loss, self.title),
-            size=min(self.size, max(len(parts.train.labels), _rows(parts.sampler))),
+            size=min(self.size, max(len(parts.train.labels), rows)),
             dim=parts.embedder.embedding_dim,
             warmup=self.acts_from,
         )
-
-
-def _rows(sampler: object) -> int:
-    """Return the rows of a batch, where they are known."""
-    return sampler.batch_size if isinstance(sampler, BatchSampler) else 1
 
 
 @dataclass(eq=False)
