@@ -29,14 +29,13 @@ def table(tmp_path):
 
 def by_hand(embedded, negatives, margin):
     unit = normalize(embedded.vectors.double(), dim=1)
-    cosines = unit @ unit.T
+    labels = embedded.labels
     found = set()
-    for a, label in enumerate(embedded.labels):
-        alike = [p for p in range(len(unit)) if embedded.labels[p] == label and p != a]
-        alike = sorted(alike, key=lambda p: -cosines[a, p])[:8]
-        limit = cosines[a, alike[0]] - margin * abs(cosines[a, alike[0]])
-        other = [n for n in range(len(unit)) if embedded.labels[n] != label]
-        far = [n for n in sorted(other, key=lambda n: -cosines[a, n]) if cosines[a, n] <= limit]
+    for a, cosines in enumerate(unit @ unit.T):
+        order = cosines.argsort(descending=True).tolist()
+        alike = [p for p in order if labels[p] == labels[a] and p != a][:8]
+        limit = cosines[alike[0]] - margin * abs(cosines[alike[0]])
+        far = [n for n in order if labels[n] != labels[a] and cosines[n] <= limit]
         found |= {(a, alike[-1], n) for n in far[:negatives]}
     return found
 

@@ -65,7 +65,7 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
         weights = 1 / near.distances.numpy().clip(min=1e-6)
         weights /= weights.sum(axis=1, keepdims=True)
         projected = (weights[:, :, None] * projected[near.ids.numpy()]).sum(axis=1)
-    ids = np.array([item.id for item in snapshot.items], dtype=np.int64)[rows]
+    ids = np.array([snapshot.items[row].id for row in rows], np.int64)
     found = CollectionMap(ids, projected.astype(np.float32))
     # Without the folder two newer generations have been written meanwhile, and this one removed; a
     # disk that is full or read-only costs the next start its time, not this one its map.
