@@ -165,11 +165,6 @@ FINDINGS = {
         "(+4.1, +5.5; HDML took a "
         "tenth more time), and contrastive, semi-hard and batch-all loss are 16 points above."
     ),
-    "real_members-omniglot": (
-        "The gain grows with hardness: none if negatives are not moved, +2.5 at λ = 0.4, +3.5 to "
-        "+3.8 from λ = 0.15 "
-        "down. The paper's drop at λ = 0 does not appear."
-    ),
     "ala-cub_features": (
         "ALA is level with its baselines and with a constant weight; with margin loss it trends "
         "up (+0.6, over test "
@@ -215,11 +210,6 @@ FINDINGS = {
         "plain N-pair; "
         "without the label term of the generator it loses 14 points more. The paper's maximum "
         "over λ does not appear."
-    ),
-    "real_members-glyphs": (
-        "Above triplets in all three seeds at the default α; 3 seeds cannot show which α is best "
-        "(intervals of 1 to 9 "
-        "points)."
     ),
     "hdml_ablations-omniglot": (
         "HDML is 1.8 below plain N-pair; both terms of its generator are needed (5 and 3 points "

@@ -1,5 +1,4 @@
-"""HDML (Zheng et al., CVPR 2019): Table 1, the ablations of Figures 4 to 7, and HDML with
-real members (ours).
+"""HDML (Zheng et al., CVPR 2019): Table 1 and the ablations of Figures 4 to 7.
 
 Rows with real members and without a generator were recorded by version 0.2, whose HDML had them.
 """
@@ -52,26 +51,12 @@ def ablations(ours: Benchmark) -> Table:
     )
 
 
-def real_members(ours: Benchmark) -> Table:
-    """Ours: HDML whose anchors and positives stay real, over random triplets, and its sweep of
-    α."""
-    rows = Rows(ours).begun()
-    rows.plain("triplet", "triplet, squared", ours.triplets)
-    method = {**HDML, "members": "real"}
-    rows.add("HDML", "triplet", method=method, former=True)
-    figure = swept(rows, method, "triplet", former=True)
-    seeds = min(ours.seeds, 3) if ours.name == "glyphs" else ours.seeds
-    return rows.table(
-        "real_members", f"HDML with real members: {ours.title}", figure=figure, seeds=seeds
-    )
-
-
-def swept(rows: Rows, method: dict, against: str, *, former: bool = False) -> Scatter:
+def swept(rows: Rows, method: dict, against: str) -> Scatter:
     """A row for each other α than HDML's own, and the figure of all of them by the λ that they
     reach."""
     for alpha in ALPHAS:
         moved = {**method, "alpha": float(alpha)}
-        rows.add(f"α = {alpha}", against, method=moved, former=former)
+        rows.add(f"α = {alpha}", against, method=moved)
     points = ("HDML", *(f"α = {alpha}" for alpha in ALPHAS))
     return Scatter(
         "hardness/lambda",
@@ -81,4 +66,4 @@ def swept(rows: Rows, method: dict, against: str, *, former: bool = False) -> Sc
     )
 
 
-TABLES = [table(benchmark) for table in (hdml, ablations, real_members) for benchmark in HERE]
+TABLES = [table(benchmark) for table in (hdml, ablations) for benchmark in HERE]

@@ -270,6 +270,23 @@ HARDER = {  # over Proxy-Anchor in its authors' setting, nothing else changed
     "LoOp": "method=loop",
     "PFML": "loss=potential_field",
 }
+ON_RESNET = [
+    Run(
+        f"multi-similarity{name}, ResNet-50",
+        data,
+        data,
+        f"model=resnet50 {STAGED} {SHARP} model.dim=512{words} {COMPILED}",
+        0,
+        steps,
+        0.0,
+        (1000,),
+    )
+    for data, steps, name, words in (
+        ("cub", 2000, "", ""),
+        ("cars", 1000, "", ""),
+        ("cars", 2000, ", rate 5e-5", " optimizer.learning_rate=5e-5"),
+    )
+]
 HALF_WAY = 1440  # of Proxy-Anchor's 2,880 steps: its rate is a 64th of the first by then
 
 
@@ -299,6 +316,7 @@ _ALL = [
         for run in as_published(form, seed)
     ),
     *PROXY_ANCHOR,
+    *ON_RESNET,
     *(
         run
         for seed in (0, 1, 2)
