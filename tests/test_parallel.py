@@ -77,6 +77,17 @@ def derivatives(whole: Batch, mine: slice) -> dict[str, torch.Tensor]:
     }
 
 
+def five_layers():
+    torch.manual_seed(0)
+    return torch.nn.ModuleList([torch.nn.Linear(5, 5) for _ in range(5)]).double()
+
+
+def through(layers, value):
+    for place in (3, 1, 2, 4):
+        value = layers[place](value)
+    return value
+
+
 def of_layers(layers, rows):
     """The mean gradients of a loss that enters the fourth layer first and the first not at all, and
     after which of them an exchange had begun."""
@@ -86,11 +97,8 @@ def of_layers(layers, rows):
     dist.all_reduce = lambda *given, **how: begun.append(len(known)) or send(*given, **how)
     known = []
     hooks = [each.register_hook(known.append) for each in parameters]
-    value = rows
-    for place in (3, 1, 2, 4):
-        value = layers[place](value)
     try:
-        gradients = averaged_gradients(value.square().sum(), parameters)
+        gradients = averaged_gradients(through(layers, rows).square().sum(), parameters)
     finally:
         dist.all_reduce = send
         for hook in hooks:
@@ -148,9 +156,7 @@ def one_of_two(number: int, folder: str) -> None:
             "from_all": from_all(rank()),
         }
         parallel.BUCKET = 20  # two buckets or three
-        torch.manual_seed(0)
-        layers = torch.nn.ModuleList([torch.nn.Linear(5, 5) for _ in range(5)]).double()
-        found["meanwhile"] = of_layers(layers, whole.inputs[mine])
+        found["meanwhile"] = of_layers(five_layers(), whole.inputs[mine])
         agreement = Agreement()
         found["agreed"] = [agreement(number == 1 and step == 2) for step in range(5)]
         norm = torch.nn.BatchNorm1d(2)
@@ -197,11 +203,8 @@ def test_two_processes_take_the_step_of_one(tmp_path):
         [2, 3, 4],
         [0],
     ]
-    torch.manual_seed(0)
-    layers = torch.nn.ModuleList([torch.nn.Linear(5, 5) for _ in range(5)]).double()
-    value = whole.inputs
-    for place in (3, 1, 2, 4):
-        value = layers[place](value)
+    layers = five_layers()
+    value = through(layers, whole.inputs)
     expected = grad(value.square().sum() / 2, [*layers[1:].parameters()])
     for found in (first, second):
         assert_close(found["meanwhile"]["gradients"], [*expected])

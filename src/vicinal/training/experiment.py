@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -29,7 +29,7 @@ from vicinal.data.loader import (
     start_early,
     travels,
 )
-from vicinal.data.records import Batch, FeatureArray, Progress, Records
+from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import (
     FeatureTransform,
@@ -180,7 +180,7 @@ class Experiment:
     device: torch.device
     workers: int
     notes: tuple[str, ...]
-    console: Console = field(default_factory=lambda: Console(quiet=True))
+    console: Console
 
     @property
     def preprocessing(self) -> Transform:
@@ -282,16 +282,9 @@ class Experiment:
         part.shape = rows[0].shape[1:]
         return FeatureArray(torch.cat(rows).flatten(1).numpy(), self.train.names())
 
-    def embed(
-        self,
-        encoder: Encoder,
-        records: Records,
-        *,
-        features: bool = False,
-        progress: Progress | None = None,
-    ) -> Embedded:
-        """Embed records, read as the config says."""
-        return encoder.embed(records, features=features, progress=progress, **self.reading)
+    def embed(self, encoder: Encoder, records: Records, **how: Any) -> Embedded:
+        """Embed records as ``Encoder.embed`` does, read as the config says."""
+        return encoder.embed(records, **how, **self.reading)
 
     @property
     def reading(self) -> Document:
@@ -471,7 +464,7 @@ def prepare(
     )
     if introduce is not None:
         introduce(experiment)
-    if parallel.processes() > 1 and method.undivided:
+    if count > 1 and method.undivided:
         why = "; ".join(method.undivided)
         console.line(f"every process computes the loss of the whole batch: {why}")
     with console.following(len(records), 0, "decoding") as follower:

@@ -498,9 +498,9 @@ def average_weights(average: nn.Module, network: nn.Module, decay: float, step: 
     pairs = [*zip(average.state_dict().values(), network.state_dict().values(), strict=True)]
     means, weights = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
     torch._foreach_lerp_(means, weights, 1 - min(decay, (1 + step) / (10 + step)))
-    for mean, weight in pairs:
-        if not mean.is_floating_point():
-            mean.copy_(weight)
+    if counts := [pair for pair in pairs if not pair[0].is_floating_point()]:
+        kept, new = zip(*counts, strict=True)
+        torch._foreach_copy_(kept, new)
 
 
 def random_state() -> dict[str, Tensor]:
