@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ class Run:
         self.directory = RunDirectory.open(Path(path))
         self.path = self.directory.path
         self._own = dict(own or {})
-        self._model: EmbeddingModel | None = None
 
     def __repr__(self) -> str:
         recall = self.results.get("trained", {}).get("recall@1")
@@ -54,14 +54,12 @@ class Run:
         """The slots of the experiment as they were resolved."""
         return dict(self.directory.config["slots"])
 
-    @property
+    @cached_property
     def model(self) -> EmbeddingModel:
         """The selected model, loaded when it is first asked for."""
-        if self._model is None:
-            given = self._own.get("model")
-            module = given if isinstance(given, nn.Module) else getattr(given, "module", None)
-            self._model = load(self.path, module=module)
-        return self._model
+        given = self._own.get("model")
+        module = given if isinstance(given, nn.Module) else getattr(given, "module", None)
+        return load(self.path, module=module)
 
     def embed(self, images: Any, *, batch_size: int = 64) -> Any:
         """Embed images or feature vectors; see ``EmbeddingModel.embed``."""
@@ -97,7 +95,7 @@ class Run:
         """Write the report and return its path."""
         from vicinal.reports import write_report
 
-        return Path(write_report(self.path))
+        return write_report(self.path)
 
 
 def train(
@@ -147,7 +145,7 @@ def train(
     if data is not None:
         given["data"] = data
     config = compose(layer, given, preset_name=title, trust=trust)
-    folder = Path(run) if run is not None else fresh(Path("runs"), config)
+    folder = Path(run) if run is not None else fresh(config)
     command = f"vicinal.train(...) in {shlex.quote(Path(sys.argv[0] or 'python').name)}"
     directory = start(config, folder, command=command, console=console)
     return Run(directory.path, own=given)
@@ -182,8 +180,8 @@ def best(
     return Run(found.path)
 
 
-def fresh(folder: Path, config: Config) -> Path:
-    """Return a folder that does not exist yet, named by preset and time."""
-    name = f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
+def fresh(config: Config) -> Path:
+    """Return a folder in ``runs/`` that does not exist yet, named by preset and time."""
+    name = f"runs/{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
     names = (name, *(f"{name}-{number}" for number in range(1, 1000)))
-    return next(folder / each for each in names if not (folder / each).exists())
+    return next(path for path in map(Path, names) if not path.exists())

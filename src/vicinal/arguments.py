@@ -37,15 +37,14 @@ class Limits:
 
     def check(self, value: float, key: str) -> None:
         low, high = self.interval[1:-1].split(", ")
-        above = value >= float(low) if self.interval[0] == "[" else value > float(low)
-        below = value <= float(high) if self.interval[-1] == "]" else value < float(high)
+        least = self.interval.startswith("[")
+        most = self.interval.endswith("]")
+        above = value >= float(low) if least else value > float(low)
+        below = value <= float(high) if most else value < float(high)
         if not above or not below:
-            words = f"{'at least' if self.interval[0] == '[' else 'above'} {low}"
-            words += (
-                ""
-                if high == "inf"
-                else f" and {'at most' if self.interval[-1] == ']' else 'below'} {high}"
-            )
+            words = f"{'at least' if least else 'above'} {low}"
+            if high != "inf":
+                words += f" and {'at most' if most else 'below'} {high}"
             raise ConfigError(f"{key} must be {words}, got {value}.")
 
 

@@ -110,9 +110,7 @@ def train(
                 typer.echo(describe(config))
                 return
             command = shlex.join(["vicinal", *sys.argv[1:]])
-            directory = start(
-                config, run or fresh(Path("runs"), config), command=command, console=console
-            )
+            directory = start(config, run or fresh(config), command=command, console=console)
     if first():
         show(directory, write=report)
         if (results := directory.results) and not quiet:
