@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,12 +19,14 @@ from safetensors.torch import load_file
 from tests.training.conftest import steps_of
 from torch.testing import assert_close
 
+from vicinal import parallel
 from vicinal.config import compose
 from vicinal.errors import ConfigError
 from vicinal.parallel import launch, pick_device, restarted
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
+from vicinal.training.experiment import check_equal_parts, check_equal_start
 from vicinal.training.run import start
 from vicinal.training.trainer import Interruption
 
@@ -360,3 +363,24 @@ def ended(launcher, ranks, *, code):
 
 def files_of(run):
     return sorted(path.name for path in run.path.rglob("*") if not path.name.startswith("step-"))
+
+
+def test_processes_start_alike(monkeypatch):
+    """The first one's weights, and equal settings, records and parts of a batch."""
+    monkeypatch.setattr(parallel, "processes", lambda: 2)
+    monkeypatch.setattr(parallel, "rank", lambda: 1)
+    monkeypatch.setattr(parallel, "spread", lambda sent: [tensor.fill_(1) for tensor in sent])
+    weights = {"weight": torch.zeros(2)}
+    given = (
+        SimpleNamespace(slots=lambda: {"loss": "n_pair"}),
+        SimpleNamespace(fingerprint=lambda: "these"),
+        SimpleNamespace(embedder=SimpleNamespace(state_dict=lambda: weights)),
+    )
+    for theirs in ({}, {"settings": {}}, {"records": "others"}):
+        monkeypatch.setattr(parallel, "from_first", lambda make, sent=theirs: make() | sent)
+        wrong = pytest.raises(ConfigError, match=f"same {next(iter(theirs), None)}")
+        with wrong if theirs else nullcontext():
+            check_equal_start(*given)
+    assert weights["weight"].tolist() == [1, 1]
+    with pytest.raises(ConfigError, match="batch 2 has 3 rows"):
+        check_equal_parts([[0, 1], [0, 1, 2]])

@@ -481,7 +481,7 @@ def prepare(
             cache=cache,
             progress=follower.advance,
         )
-    _check_equal_start(config, records, method)
+    check_equal_start(config, records, method)
     return experiment
 
 
@@ -511,7 +511,7 @@ def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
             )
 
 
-def _check_equal_start(config: Config, records: Records, method: Method) -> None:
+def check_equal_start(config: Config, records: Records, method: Method) -> None:
     """Processes that train together start from the same settings and rows, wherever each read its
     own, and from the weights of the first one."""
     if parallel.processes() == 1:
