@@ -83,22 +83,23 @@ def test_images_may_lie_elsewhere_and_be_named_by_other_columns(write, root):
 
 
 def test_a_box_cuts_its_region_out_of_the_picture(write):
-    whole = np.asarray(Table(str(write("path,label\n0.png,a\n")), test=1.0).load().source.read(0))
-    rows = "0.png,a,2,1,4,5\n0.png,b,7,4,20,20\n"  # the second reaches over the edge, 12 x 10
-    records = open_path(write(f"path,label,x,y,w,h\n{rows}")).load()
+    def read(header, *rows, **settings):
+        table = write("\n".join([f"path,label,{header}", *(f"0.png,{row}" for row in rows)]))
+        return Table(str(table), test=1.0, **settings).load()
+
+    whole = np.asarray(read("note", "a,").source.read(0))
+    # the second reaches over the edge, 12 x 10
+    records = read("x,y,w,h", "a,2,1,4,5", "b,7,4,20,20")
     assert_array_equal(records.source.read(0), whole[1:6, 2:6])
     assert_array_equal(records.source.read(1), whole[4:, 7:])
     assert not records.columns and len({records.source.content(row) for row in (0, 1)}) == 2
-    corners = write("path,label,x_1,y_1,x_2,y_2\n0.png,a,2,1,6,6\n")
-    same = Table(str(corners), test=1.0).load()
-    assert_array_equal(same.source.read(0), whole[1:6, 2:6])
-    wider = Table(str(corners), test=1.0, margin=0.5).load()
-    assert_array_equal(wider.source.read(0), whole[:8, :8])
+    corners = "x_1,y_1,x_2,y_2", "a,2,1,6,6"
+    assert_array_equal(read(*corners).source.read(0), whole[1:6, 2:6])
+    assert_array_equal(read(*corners, margin=0.5).source.read(0), whole[:8, :8])
     with pytest.raises(ConfigError, match="margin"):
-        Table(str(corners), margin=2.0)
-    outside = Table(str(write("path,label,x,y,w,h\n0.png,a,12,0,4,4\n")), test=1.0).load()
+        read(*corners, margin=2.0)
     with pytest.raises(DataError, match=r"0\.png has 12 x 10 pixels; the box \(12, 0, 4, 4\)"):
-        outside.source.read(0)
+        read("x,y,w,h", "a,12,0,4,4").source.read(0)
 
 
 def test_csv_and_parquet_give_the_same_columns(write):

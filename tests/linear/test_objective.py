@@ -63,12 +63,11 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
 
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
 def test_blocks_change_nothing(draw, gamma2, monkeypatch):
-    samples = draw.standard_normal((400, 5))
-    labels = draw.integers(0, 4, 400)
-    sets = Neighborhoods.among(samples, labels, None)
-    whole = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
+    sets = Neighborhoods.among(draw.standard_normal((400, 5)), draw.integers(0, 4, 400), None)
+    loss = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1))
+    whole = loss.at(np.eye(5) * 2)
     monkeypatch.setattr(objective, "_BLOCK", 7 * 400)
-    blocks = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
+    blocks = loss.at(np.eye(5) * 2)
     assert blocks.value == pytest.approx(whole.value, rel=1e-12)
     assert_allclose(blocks.gradient, whole.gradient, rtol=1e-9, atol=1e-12)
 
