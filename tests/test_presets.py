@@ -14,6 +14,7 @@ from vicinal.documentation import explanation
 from vicinal.losses import NPairLoss, ProxyLoss
 from vicinal.methods.ala.assessment import scoring_of
 from vicinal.samplers import NPairSampler
+from vicinal.training.experiment import prepare
 
 AUTHORS = "hdml-npair-cub-authors"
 BASELINE = ("method=plain", "optimizer.weight_decay=1e-3")
@@ -175,6 +176,17 @@ def test_a_papers_preset_has_its_values_and_can_be_composed(name):
     data = {} if "data" in layer else {"data": Glyphs()}  # of a user
     config = compose({"preset": name, **data})
     config.loss.kind(**config.loss.arguments, **sizes_of(config.loss.kind))
+
+
+@pytest.mark.slow(10)
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_papers_preset_takes_a_step(name):
+    if preset(name)["model"]["name"].startswith("timm:"):
+        pytest.importorskip("timm")
+    small = ("model.weights=none", "transform.size=32", "transform.resize=32", "training.steps=1")
+    experiment = prepare(stated(name, "data=glyphs", *small))
+    batches = experiment.batches(experiment.plan(0)[:1], epoch=0, start=0)
+    assert experiment.method(next(batches)).scalars["loss"].isfinite()
 
 
 def test_every_papers_preset_is_held_against_its_paper():
