@@ -161,10 +161,11 @@ def test_no_network_starts_that_would_not_end_before_the_last_run(make, monkeypa
 
     monkeypatch.setattr(best, "Pool", Watched)
     found = make()
-    found.last = 100.0
+    found.guess = 70.0
+    assert not found.on_pool([*best._PROXIES], 0, "t", 100.0)
     found.note("whole", (), 0, [0.5], 40.0)
-    assert not found.on_pool([*best._PROXIES], 0, "t", 90.0)
-    assert asked == [(7, 60.0, 100.0)]
+    assert not found.on_pool([*best._PROXIES], 1, "t", 100.0)
+    assert asked == [(7, 30.0, 100.0), (7, 60.0, 100.0)]
 
 
 def test_networks_of_pictures_are_tried_with_other_pooling_and_crops(make):

@@ -51,11 +51,12 @@ SHORT = 8  # so many times fewer steps tell which heads run where not all of the
 FASTER = 4  # the rate of so few steps, or the highest would always lead
 SHARE = 0.4  # of the time for heads, that this may take
 BACKWARD = 3.5  # what a step takes of a record, in passes forward
-LAST = 0.25  # of the time, that the last run may take
+LAST = 0.15  # of the time, that the last run may take
 HEADS = 0.25  # of the time before it, that heads may take where networks follow
 MARGIN = 0.05  # of the time; to be measured, the last run takes so many seconds, too
 END = 15.0
 END_A_RECORD = 4e-3
+CORES = 4  # of a network that trains on a CPU
 SHOWN = 5  # of each level, while the search runs
 SIGNIFICANT = 2.0  # standard errors: 95 of 100 differences of equals are smaller
 LEAST = 4  # candidates that go on to the next fold
@@ -259,7 +260,7 @@ class Search:
         self.key = sha256(repr(own).encode()).hexdigest()[:10]
         self.trials: dict[tuple[str, Words], Trial] = {}
         self.done: dict[str, int] = {}  # folds that all had which were left, by level
-        self.last = math.inf  # when the last run starts
+        self.guess = 0.0  # the seconds of a network's training before one is known
         self.measured = math.inf  # when it is measured
         known = [line for line in read_lines(self.journal) if line["search"] == self.key]
         for line in known:
@@ -415,9 +416,9 @@ class Search:
             self.note("whole", tasks[task], fold, **lines[0])
             return f"held out {100 * np.mean(lines[0]['scores']):.1f}"
 
-        latest = min(until, self.last - self.longest())
+        latest = until - (self.longest() or self.guess)
         with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
-            return not pool.run(tasks, done, title=title, until=latest, stop=self.last)
+            return not pool.run(tasks, done, title=title, until=latest, stop=until)
 
     # -- the whole search -------------------------------------------------------------------------
 
@@ -444,7 +445,6 @@ class Search:
         used = time.process_time() - self.clocks[1]
         if pick_device(self.base.training.device).type == "cpu":  # which others may keep busy
             end *= max(1.0, passed / used)
-        until = self.until - MARGIN * whole - end
         record = self.trial("features", ()).seconds / len(self.records)
         steps = steps_of(self.base, self.records)
         step = BACKWARD * record * self.base.training.batch_size
@@ -452,16 +452,19 @@ class Search:
             timed = step_seconds(self.base, self.records, self.records.source.read(0).shape)
             step = timed[0] if timed else 0.0
         every = len(self.records) + self.tested
-        self.measured = until - record * (every + self.tested)
-        until = self.measured - record * (every + len(self.records))  # to decode and to start
-        if until <= time.monotonic():
-            took = spell(self.until - until)
+        scored = record * (every + self.tested)
+        begun = record * (every + len(self.records))  # decoded, and its head started
+        self.measured = self.until - MARGIN * whole - end - scored
+        until = self.measured - begun
+        rest = max(0.0, whole - scored - begun)
+        if until - self.began < record * len(self.records):
+            rest = 0.0
             self.console.line(
-                f"{whole / 60:g} minutes are too short: to begin and to measure a run takes about "
-                f"{took} of them. Give --minutes more; else the head in closed form is kept.",
+                f"{whole / 60:g} minutes are too short to train whole networks: to begin and to "
+                f"measure a run takes {spell(self.until - until)}. Give --minutes more.",
                 warning=True,
             )
-        fit = int(LAST * max(0.0, until - self.began) / step) if step else 2 * steps
+        fit = int(LAST * rest / step) if step else 2 * steps
         if any(word.startswith(_LENGTH) for words in self.candidates for word in words):
             fit = max(fit, steps)  # the user searches it
         if fit < steps:
@@ -484,7 +487,8 @@ class Search:
             self.candidates = [words for words in self.candidates if words != longer]
         own = [*filter(self.free, own)]
         cost = self.longest() or min(steps, fit) * step + record * len(self.records)
-        self.last = last = until - longest * cost if fit else until
+        last = until - longest * cost if fit else until  # when the last run starts
+        self.guess = cost * self.jobs  # which share the machine
         if self.read:
             self.race("heads", self.candidates, last)
             return
@@ -497,7 +501,7 @@ class Search:
             more = [words for words in self.candidates if words not in heads]
             wanted = [(), *_STARTS, *others[:1], *own, *others[1:3], *varied, *more, *others]
             self.candidates = [*dict.fromkeys([*self.candidates, *wanted])]
-            self.race("whole", [*dict.fromkeys(wanted)], last - longest * cost)
+            self.race("whole", [*dict.fromkeys(wanted)], last)
 
     def longest(self) -> float:
         """The seconds of the network that took the longest so far; 0 where none has ended."""
@@ -607,5 +611,7 @@ def search(
     """Search, train what was found, and return its run; the same call continues a search."""
     name = Path(data).stem if isinstance(data, str) else "data"
     folder = out or Path("runs") / f"best-{name}"
-    at_once = slots_here() if jobs is None else jobs
-    return Search(data, words, minutes, folder, console, at_once).run()
+    if jobs is None:
+        on_gpu = pick_device("auto").type == "cuda"
+        jobs = slots_here() if on_gpu else max(1, slots_here() // CORES)
+    return Search(data, words, minutes, folder, console, jobs).run()

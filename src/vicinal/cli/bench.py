@@ -230,7 +230,7 @@ def best(
         settings: Your data: a folder, a table or an array file; then settings, fixed or searched.
         minutes: Time for all, the last training included.
         out: Folder to write and to continue in; default runs/best-DATA.
-        jobs: Networks to train at a time; default one per core, 4 on a GPU.
+        jobs: Networks to train at a time; default one for 4 cores, 4 on a GPU.
         quiet: Print nothing but the result.
 
     Examples:
