@@ -168,6 +168,14 @@ def test_no_network_starts_that_would_not_end_before_the_last_run(make, monkeypa
     assert asked == [(7, 30.0, 100.0), (7, 60.0, 100.0)]
 
 
+def test_too_little_time_is_said_and_keeps_a_start(make, monkeypatch):
+    found = make(minutes=0.001)
+    monkeypatch.setattr(found, "measure", None)  # nothing is trained
+    found.note("features", (), 0, [], 5.0)
+    found.search()
+    assert found.choose().words == best._STARTS[-1]
+
+
 def test_networks_of_pictures_are_tried_with_other_pooling_and_crops(make):
     found = make()
     found.base = found.base.replace(model={"name": "efficientnet_lite0", "pooling": "generalized"})

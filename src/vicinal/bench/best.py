@@ -456,15 +456,15 @@ class Search:
         begun = record * (every + len(self.records))  # decoded, and its head started
         self.measured = self.until - MARGIN * whole - end - scored
         until = self.measured - begun
-        rest = max(0.0, whole - scored - begun)
+        rest = whole - scored - begun
         if until - self.began < record * len(self.records):
-            rest = 0.0
             self.console.line(
-                f"{whole / 60:g} minutes are too short to train whole networks: to begin and to "
-                f"measure a run takes {spell(self.until - until)}. Give --minutes more.",
+                f"{whole / 60:g} minutes are too short for a comparison: beginning and measuring "
+                f"a run take {spell(self.until - until)}. Give --minutes more.",
                 warning=True,
             )
-        fit = int(LAST * rest / step) if step else 2 * steps
+            return
+        fit = int(LAST * max(0.0, rest) / step) if step else 2 * steps
         if any(word.startswith(_LENGTH) for words in self.candidates for word in words):
             fit = max(fit, steps)  # the user searches it
         if fit < steps:
