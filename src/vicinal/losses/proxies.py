@@ -632,7 +632,7 @@ class P2SGradLoss(ProxyLoss):
 
     def core(self, c: Comparisons) -> Terms:
         sums = c.add_up((1 - c.positive).square() / 2, c.negative.square() / 2)
-        return Terms(sums, (c.count_pairs() > 0).to(sums.dtype))
+        return Terms.of_anchors(sums, c.count_pairs() > 0)
 
 
 @dataclass(eq=False, repr=False)

@@ -59,6 +59,10 @@ def with_anchor(c: Comparisons) -> Comparisons:
     )
 
 
+def _sigmoid(temperature: float) -> Step:
+    return lambda difference: (difference / temperature).sigmoid()
+
+
 def _per_anchor(c: Comparisons, losses: Float[Tensor, "n p"]) -> Terms:
     """Return one term for each anchor that has positives: the mean of their losses."""
     count = c.keep_positive.sum(dim=1)
@@ -133,11 +137,9 @@ class SmoothAPLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         c = with_anchor(c) if self.anchor else c
-        positives, negatives = ahead(c, self._step, self._step)
+        step = _sigmoid(self.temperature)
+        positives, negatives = ahead(c, step, step)
         return _per_anchor(c, negatives / (1 + positives + negatives))
-
-    def _step(self, difference: Tensor) -> Tensor:
-        return (difference / self.temperature).sigmoid()
 
 
 @dataclass(eq=False, repr=False)
@@ -217,7 +219,8 @@ class RecallAtKLoss(Loss):
     distance = Cosine()
 
     def core(self, c: Comparisons) -> Terms:
-        positives, negatives = ahead(c, self._step, self._step)
+        step = _sigmoid(self.temperature)
+        positives, negatives = ahead(c, step, step)
         ranks = 1 + positives + negatives
         count = c.keep_positive.sum(dim=1)
         recalls = []
@@ -226,9 +229,6 @@ class RecallAtKLoss(Loss):
             within = within.masked_fill(~c.keep_positive, 0).sum(dim=1)
             recalls.append(within.clamp(max=k) / count.clamp(1, k))
         return Terms.of_anchors(1 - torch.stack(recalls).mean(dim=0), count > 0)
-
-    def _step(self, difference: Tensor) -> Tensor:
-        return (difference / self.temperature).sigmoid()
 
 
 @dataclass(eq=False, repr=False)
@@ -263,7 +263,7 @@ class PNPLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         c = with_anchor(c) if self.anchor else c
-        _, negatives = ahead(c, None, lambda difference: (difference / self.temperature).sigmoid())
+        _, negatives = ahead(c, None, _sigmoid(self.temperature))
         return _per_anchor(c, self.penalize(negatives))
 
     def penalize(self, before: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -82,14 +82,14 @@ class CrossBatchMemory(nn.Module):
                 themselves.
         """
         Reference.checked(embeddings, labels)
-        if not self.training or not torch.is_grad_enabled():
-            return self.loss(embeddings, labels)
-        self.calls += 1
-        if self.calls <= self.warmup:
-            return self.loss(embeddings, labels)
-        kept = embeddings if keys is None else keys
-        own, rows, classes = self.remember(kept.detach(), labels)
-        return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)
+        memory: tuple[Tensor, ...] = ()
+        if self.training and torch.is_grad_enabled():
+            self.calls += 1
+            if self.calls > self.warmup:
+                kept = embeddings if keys is None else keys
+                own, rows, classes = self.remember(kept.detach(), labels)
+                memory = rows.to(embeddings.dtype), classes, own
+        return self.loss(embeddings, labels, *memory)
 
     def remember(
         self, rows: Embeddings, labels: SingleLabels

@@ -16,7 +16,6 @@ from torch.nn.functional import relu
 from vicinal.arguments import Natural, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.distances import row_distances
-from vicinal.errors import ConfigError
 from vicinal.losses.loss import block_layout
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.optimizer import Adam
@@ -90,17 +89,13 @@ class DAML(Method):
     generator_factor: Positive = 0.1
 
     default_loss = "triplet"
+    needs = "triplets in blocks [a; p; n], the only tuples of which its authors have published code"
+    suggests = "loss=triplet sampler=triplets"
     layouts = ("triplets",)
     indivisible = "it makes tuples of the whole batch"
 
-    def check(self, loss: nn.Module, sampler: object) -> None:
-        super().check(loss, sampler)
-        if block_layout(loss) != "triplets":
-            raise ConfigError(
-                "DAML needs triplets in blocks [a; p; n], the only tuples of which its authors "
-                f"have published code, got {type(loss).__name__}. Use loss=triplet "
-                "sampler=triplets."
-            )
+    def takes(self, loss: nn.Module) -> bool:
+        return block_layout(loss) == "triplets"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)

@@ -10,9 +10,9 @@ ICCV 2019).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -109,14 +109,9 @@ class HER(Method):
         dim = parts.embedder.embedding_dim
         self.orientation_head = OrientationHead(dim) if self.regression else None
         super().setup(parts)
-        self.epoch = 0
 
     def others(self) -> Iterable[nn.Parameter]:
         return () if self.orientation_head is None else self.orientation_head.parameters()
-
-    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
-        self.epoch = epoch
-        return super().batches(epoch)
 
     def prepare(self, batch: Batch) -> Batch:
         """Say by how many degrees each gallery image is to be turned, and how far it is then from
@@ -139,10 +134,11 @@ class HER(Method):
                     f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set "
                     "method.turning=false."
                 )
+            epoch = self.schedule.last_epoch // len(self.sampler)
+            records = batch.indices[1::2].numpy()
             # Negative epochs, for the numbers of the others have gone into the augmentation of the
             # same records.
-            records = batch.indices[1::2].numpy()
-            drawn = 360 * uniform(self.seed, -1 - self.epoch, records, 1)[:, 0]
+            drawn = 360 * uniform(self.seed, -1 - epoch, records, 1)[:, 0]
             if self.form == "authors":
                 drawn = drawn // 90 * 90
             by = to_device(torch.from_numpy(drawn).float(), device)
@@ -189,10 +185,3 @@ class HER(Method):
             *super().notes,
             "the records have no roles: any two of a class are taken as a query and its match.",
         )
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """A run that goes on in mid-epoch turns its pictures as that epoch would have."""
-        return {"epoch": self.epoch}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.epoch = state["epoch"]

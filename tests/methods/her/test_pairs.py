@@ -1,6 +1,7 @@
 """Batches of pairs: how gallery images are turned, and what is rejected."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +27,8 @@ def batch():
 def turns(batch, *, seed=7, epoch=0, **settings):
     method = HER(**settings)
     method.seed = seed
-    method.epoch = epoch
+    method.sampler = range(3)
+    method.schedule = SimpleNamespace(last_epoch=3 * epoch + 2)
     extras = method.prepare(batch).extras
     return extras["by"], extras["angles"]
 
