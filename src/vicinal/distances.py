@@ -150,8 +150,7 @@ def square_range(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def _lengths(x: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(x, dim=-1)  # its gradient at 0 is 0
-    return lengths
+    return torch.linalg.vector_norm(x, dim=-1)  # its gradient at 0 is 0
 
 
 @dataclass(frozen=True)

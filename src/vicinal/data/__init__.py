@@ -150,8 +150,7 @@ def own_description(run: RunDirectory) -> Dataset:
             f"{run.path} was trained on data given in Python, which it does not hold. Name data "
             "with --data."
         )
-    result: Dataset = build(description, DATASETS)
-    return result
+    return build(description, DATASETS)
 
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:

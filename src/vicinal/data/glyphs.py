@@ -293,8 +293,7 @@ def _elastic(draws: Float[np.ndarray, "n 50"], size: int) -> Float[np.ndarray, "
     spline = np.where(gap < 1, near, far)
     # The border lacks its outer points.
     spline = (spline / spline.sum(axis=1, keepdims=True)).astype(np.float32)
-    result: Float[np.ndarray, "n 2 size size"] = spline @ points @ spline.T
-    return result
+    return spline @ points @ spline.T
 
 
 def _sampled(

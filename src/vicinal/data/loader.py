@@ -598,8 +598,7 @@ def contents(records: Records, progress: Progress = lambda done: None) -> UInt64
     """
     source, positions = records.source.origin(np.arange(len(records)))
     if source.contents is not None:
-        result: UInt64[np.ndarray, "n"] = source.contents[positions]
-        return result
+        return source.contents[positions]
     found = np.zeros(len(positions), np.uint64)
     known = np.zeros((2, 1), np.uint64)  # stamps, rising, and contents
     path = None

@@ -141,8 +141,7 @@ def adopt(given: Any) -> Dataset:
             of torch, of pairs (input, label); or one of Hugging Face.
     """
     if hasattr(given, "load"):
-        result: Dataset = given
-        return result
+        return given
     if is_hugging_face(given):  # the parts of a dictionary are the splits
         from datasets import concatenate_datasets
 

@@ -181,8 +181,7 @@ class ImageArray(Source):
         return Image.fromarray(self.pixels[index])
 
     def content(self, index: int) -> bytes:
-        result: bytes = self.pixels[index].tobytes()
-        return result
+        return self.pixels[index].tobytes()
 
 
 class FeatureArray(Source):
@@ -209,12 +208,10 @@ class FeatureArray(Source):
 
     def read_all(self, positions: np.ndarray) -> np.ndarray:
         # At once; no Python per row.
-        result: np.ndarray = self.features[positions]
-        return result
+        return self.features[positions]
 
     def content(self, index: int) -> bytes:
-        result: bytes = self.features[index].tobytes()
-        return result
+        return self.features[index].tobytes()
 
 
 class Texts(Source):
@@ -398,8 +395,7 @@ class Records:
         """Return which of some rows are texts that describe pictures."""
         if self.captions is None:
             return np.zeros(len(rows), dtype=bool)
-        result: Bool[np.ndarray, "n"] = self.columns["role"][rows] == QUERY
-        return result
+        return self.columns["role"][rows] == QUERY
 
     def captioned(self, texts: Sequence[str]) -> "Records":
         """Return pictures with their texts as further rows: texts ask (role 1), pictures are found

@@ -250,8 +250,7 @@ def ranks_on_ray(count: int, task: Callable[[], T]) -> T:
                     (done,), left = ray.wait(left)
                     if isinstance(found := ray.get(done), VicinalError):
                         raise found
-                result: T = ray.get(first)
-                return result
+                return ray.get(first)
             except ray.exceptions.ActorDiedError:
                 attempts -= 1
                 if not attempts:

@@ -159,8 +159,7 @@ def relevant_counts(
     names = labels if gallery_labels is None else gallery_labels
     classes, places = torch.unique(torch.cat([labels.long(), names.long()]), return_inverse=True)
     held = places[len(labels) :].bincount(minlength=len(classes))
-    found: Tensor = held[places[: len(labels)]] - int(gallery_labels is None)
-    return found
+    return held[places[: len(labels)]] - int(gallery_labels is None)
 
 
 def some_relevant(

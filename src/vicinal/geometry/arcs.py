@@ -258,5 +258,4 @@ def _weights(
 
 def _unit(rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    unit: Tensor = rows / lengths.masked_fill(lengths == 0, torch.inf)
-    return unit
+    return rows / lengths.masked_fill(lengths == 0, torch.inf)

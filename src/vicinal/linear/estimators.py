@@ -85,8 +85,7 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def transform(self, X: npt.ArrayLike) -> Array:
         """Map samples by L: Euclidean distances there are the learned ones."""
         check_is_fitted(self)
-        mapped: Array = validate_data(self, X, reset=False, dtype=np.float64) @ self.components_.T
-        return mapped
+        return validate_data(self, X, reset=False, dtype=np.float64) @ self.components_.T
 
     def get_mahalanobis_matrix(self) -> Array:
         """Return M, symmetric and positive semidefinite."""
@@ -139,8 +138,7 @@ def span(samples: Array) -> Array:
             f"a metric needs samples that differ, but all {len(samples)} rows of X are equal. "
             f"Look at how X was made; a constant feature alone would be fine."
         )
-    varying: Array = directions[kept].T
-    return varying
+    return directions[kept].T
 
 
 def in_units(samples: Array, directions: Array) -> Array:

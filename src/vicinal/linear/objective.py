@@ -392,8 +392,7 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
 def paper_start(samples: Array, n_components: int | None) -> Array:
     """Return the factor of the paper's first M = I/√N, or its first ``n_components`` rows."""
     size, width = samples.shape
-    start: Array = np.eye(min(n_components or width, width), width) / size**0.25
-    return start
+    return np.eye(min(n_components or width, width), width) / size**0.25
 
 
 def leveled_lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:

@@ -140,13 +140,11 @@ def _scores(
     def counted(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "groups n"]:
         """Count the samples of each group that each candidate takes."""
         members = groups == np.arange(groups.max() + 1)[:, None]
-        found: np.ndarray = (members.astype(np.float32) @ taken).astype(np.int64)
-        return found
+        return (members.astype(np.float32) @ taken).astype(np.int64)
 
     def entropy(*sizes: np.ndarray) -> Float[np.ndarray, "m"]:
         """n·H = n log n - Σ N log N of partitions, each a column of sizes."""
-        found: np.ndarray = powers[n] - powers[np.concatenate(sizes)].sum(axis=0)
-        return found
+        return powers[n] - powers[np.concatenate(sizes)].sum(axis=0)
 
     of_class = counted(classes)
     parts = np.unique(cluster * n + classes, return_inverse=True)[1]

@@ -276,8 +276,7 @@ class GCAHNG(Method):
             other,
             penalty=loss.penalty(anchors, negatives),
         )
-        found: Tensor = loss.score(compared)
-        return found
+        return loss.score(compared)
 
 
 def by_class(

@@ -95,8 +95,7 @@ class HTL(Method):
             margins = self.margins.margins_of(*(classes[::-1] if loss.proxies_first else classes))
             nearer = margins / 2 if loss.distance.larger_is_closer else -margins
             found = replace(found, negative=found.negative + nearer.to(found.negative.dtype))
-        total: Scalar = loss.score(found)
-        return total
+        return loss.score(found)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""

@@ -192,8 +192,7 @@ class Method(SettingsModule):
 
     def others(self) -> Iterable[nn.Parameter]:
         """Return what is trained beside the embedder: what the loss learns."""
-        parameters: Iterable[nn.Parameter] = self.loss.parameters()
-        return parameters
+        return self.loss.parameters()
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return positions in the training records, batch by batch.
@@ -202,8 +201,7 @@ class Method(SettingsModule):
         meaning. The plan is a function of the seed, the epoch and the method's state alone: a
         resumed run asks again and must get the same.
         """
-        plan: Sequence[Sequence[int]] = self.sampler.epoch(epoch)
-        return plan
+        return self.sampler.epoch(epoch)
 
     def forward(self, batch: Batch) -> StepResult:
         """Take one training step."""

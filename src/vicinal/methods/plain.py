@@ -5,7 +5,7 @@ import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vicinal.arguments import Count, Natural, Share
 from vicinal.data.records import Batch
@@ -60,8 +60,7 @@ class BothWays(nn.Module):
 
     def forward(self, embeddings: Embeddings, labels: Labels) -> Scalar:
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
-        mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
-        return mean
+        return (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
 
 
 def _both_ways(loss: nn.Module) -> nn.Module:

@@ -128,5 +128,4 @@ class ProxySynthesis(Method):
         real = Classes(embeddings, labels, proxies, loss.proxy_labels)
         made = synthetic_classes(real, factor.to(proxies.dtype), turn, self.mu)
         every = (torch.cat(both) for both in zip(real, made, strict=True))
-        total: Scalar = loss.score(loss.compare(*every))
-        return total
+        return loss.score(loss.compare(*every))

@@ -126,5 +126,4 @@ class SEE(Method):
         own = proxies[torch.searchsorted(loss.proxy_labels, labels)]
         nearest = (samples * own).sum(dim=1).topk(len(noise)).indices
         made = around_proxies(samples[nearest], own[nearest], noise.to(samples.dtype))
-        found: Tensor = loss(made.flatten(0, 1), labels[nearest].repeat_interleave(made.shape[1]))
-        return found
+        return loss(made.flatten(0, 1), labels[nearest].repeat_interleave(made.shape[1]))

@@ -60,8 +60,7 @@ class CustomBackbone(nn.Module):
         self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
     def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = self.module(inputs)
-        return result
+        return self.module(inputs)
 
     @property
     def trunk(self) -> nn.Module:

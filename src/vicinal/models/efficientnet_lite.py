@@ -164,8 +164,7 @@ def _depthwise(
     stride, _ = convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
     depthwise = torch.ops.vicinal.depthwise
-    result: Tensor = depthwise(maps, weight, before, after, stride, top, left)
-    return result
+    return depthwise(maps, weight, before, after, stride, top, left)
 
 
 class _SameConv2d(nn.Conv2d):

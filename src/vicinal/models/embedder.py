@@ -146,8 +146,7 @@ class Embedder(nn.Module):
     def ambiguity(self, inputs: Tensor) -> Float[Tensor, "n 1"]:
         """Return |u| of each input."""
         heading = self.uncertainty_head(self.features(inputs))
-        result: Float[Tensor, "n 1"] = heading.norm(dim=1, keepdim=True)
-        return result
+        return heading.norm(dim=1, keepdim=True)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -217,8 +216,7 @@ class Embedder(nn.Module):
         if self.training and self.frozen is not None:
             return self.frozen.rest(inputs.view(-1, *self.frozen.shape))
         if not self.training or (self.precision is None and self._compiled is None):
-            result: Tensor = self.backbone(inputs)
-            return result
+            return self.backbone(inputs)
         with (
             torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None),
             kernels(inputs),

@@ -154,8 +154,7 @@ class Encoder(LibraryBackbone):
         else:
             own = getattr(found, "pooler_output", None)
             vectors = tokens[:, 0] if own is None else own.flatten(1)
-        result: Features = self.layers(vectors)
-        return result
+        return self.layers(vectors)
 
 
 class ImageEncoder(Encoder):

@@ -101,8 +101,7 @@ class FrozenPart:
     def rest(self, maps: Tensor) -> Tensor:
         """Compute what follows the part; what is before it runs on one input, for nothing."""
         with self.end.register_forward_hook(lambda *_: maps):
-            result: Tensor = self.network(self.example[:1])
-            return result
+            return self.network(self.example[:1])
 
 
 class LoRALinear(nn.Module):
@@ -138,8 +137,7 @@ class LoRALinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         update = functional.linear(functional.linear(inputs, self.a), self.b)
-        result: Tensor = self.base(inputs) + update
-        return result
+        return self.base(inputs) + update
 
     def merged(self) -> nn.Linear:
         """Return the plain layer with the update in its weight."""

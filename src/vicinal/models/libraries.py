@@ -214,8 +214,7 @@ class TimmBackbone(LibraryBackbone):
         return create()
 
     def _download(self) -> Mapping[str, Tensor]:
-        result: Mapping[str, Tensor] = self._create(pretrained=True).state_dict()
-        return result
+        return self._create(pretrained=True).state_dict()
 
 
 class TorchvisionBackbone(LibraryBackbone):
@@ -260,8 +259,7 @@ class TorchvisionBackbone(LibraryBackbone):
         if self.prefix_tokens:
             patches = network._process_input(maps)
             tokens = torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1)
-            result: Tensor = network.encoder(tokens)
-            return result
+            return network.encoder(tokens)
         for part in network.children():
             for layer in part if isinstance(part, nn.ModuleList) else (part,):
                 maps = layer(maps)
@@ -295,5 +293,4 @@ class TorchvisionBackbone(LibraryBackbone):
 
     def _download(self) -> Mapping[str, Tensor]:
         weights = self._import().get_model_weights(self.name).DEFAULT
-        result: Mapping[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True)
-        return result
+        return weights.get_state_dict(progress=False, check_hash=True)

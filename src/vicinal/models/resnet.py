@@ -125,8 +125,7 @@ class SmallResNet(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
-        result: Tensor = self.stages(maps)
-        return result
+        return self.stages(maps)
 
 
 class _Block(nn.Module):

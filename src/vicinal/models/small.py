@@ -41,8 +41,7 @@ class SmallConvNet(nn.Module):
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = self.blocks(inputs)
-        return result
+        return self.blocks(inputs)
 
 
 class Identity(nn.Module):

@@ -220,8 +220,7 @@ def unit_square(positions: np.ndarray) -> np.ndarray:
     low = positions.min(axis=0)
     high = positions.max(axis=0)
     extent = float((high - low).max()) or 1.0  # one point, or all at one place, stay in the middle
-    scaled: np.ndarray = (positions - (low + high) / 2) / extent + 0.5
-    return scaled
+    return (positions - (low + high) / 2) / extent + 0.5
 
 
 # -- curves ---------------------------------------------------------------------------------------

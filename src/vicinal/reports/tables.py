@@ -138,8 +138,7 @@ def interval(estimate: Estimate) -> str:
 
 def _gain(results: Mapping[str, Any], metric: str, start: str = "untrained") -> Estimate:
     gains: Mapping[str, Any] = results.get("gains") or {}
-    found: Estimate = (gains.get(start) or {}).get(metric)
-    return found
+    return (gains.get(start) or {}).get(metric)
 
 
 def _bounds(estimate: Estimate) -> tuple[float, float] | None:

@@ -316,8 +316,7 @@ class Snapshot:
             raise DataError(
                 f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
             )
-        image: Image = source.read(rows[item.path])
-        return image
+        return source.read(rows[item.path])
 
     def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
         """Return a data set that has pictures in another form than files, and the row of each

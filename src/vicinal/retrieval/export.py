@@ -393,8 +393,7 @@ def _traced(embedder: Embedder, examples: Tensor) -> bytes:
             )
         model: Any = program.model_proto  # type: ignore[union-attr]
         _forget_the_machine(model)
-        content: bytes = model.SerializeToString(deterministic=True)  # which holds 2 GiB at most
-        return content
+        return model.SerializeToString(deterministic=True)  # which holds 2 GiB at most
     except Exception as error:  # tracing raises what a network's own code runs into
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.300}"
         fault = f"{type(embedder.backbone).__name__} cannot be written as ONNX: {reason}"

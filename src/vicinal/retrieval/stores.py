@@ -64,8 +64,7 @@ class MilvusStore:
         self.client.close()
 
     def tables(self) -> list[str]:
-        found: list[str] = self.client.list_collections()
-        return found
+        return self.client.list_collections()
 
     def drop(self, table: str) -> None:
         self.client.drop_collection(table)
@@ -141,8 +140,7 @@ class LanceStore:
         """Nothing stays open."""
 
     def tables(self) -> list[str]:
-        found: list[str] = self._database.list_tables(limit=_LANCE_BATCH).tables
-        return found
+        return self._database.list_tables(limit=_LANCE_BATCH).tables
 
     def drop(self, table: str) -> None:
         self._database.drop_table(table)

@@ -211,8 +211,7 @@ class BatchSampler(Sampler[list[int]], ABC):
 
     def epoch(self, number: int) -> list[list[int]]:
         """Return the batches of epoch ``number``."""
-        plan: list[list[int]] = self.plan(generator(self.seed, number), len(self)).tolist()
-        return plan
+        return self.plan(generator(self.seed, number), len(self)).tolist()
 
     def set_epoch(self, number: int) -> None:
         """Say which epoch the next pass gives."""

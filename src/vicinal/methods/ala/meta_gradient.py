@@ -92,8 +92,7 @@ class Metric:
     def embed(self, parameters: Parameters, inputs: Tensor) -> Embeddings:
         """Compute z with other parameters by name; what is not named keeps its value, and running
         statistics stay."""
-        embeddings: Tensor = functional_call(self._network, self._copies() | parameters, (inputs,))
-        return embeddings
+        return functional_call(self._network, self._copies() | parameters, (inputs,))
 
     def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
         """Compute dz/dε of every row at θ + ε ``direction`` in forward mode: one pass, no graph."""

@@ -93,8 +93,7 @@ class Generator(nn.Module):
         )
 
     def forward(self, embeddings: Embeddings) -> Float[Tensor, "n y"]:
-        features: Tensor = self.layers(embeddings)
-        return features
+        return self.layers(embeddings)
 
 
 class FeatureClassifier(nn.Module):
