@@ -28,6 +28,12 @@ def snapshot(collect, vectors):
     return collect(vectors, ["abc"[row // 20] for row in range(60)], id=range(1, 120, 2))
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """A projection in no time, in place of the few steps that other tests take."""
+    monkeypatch.setattr(module, "tsne", lambda rows, *, seed: rows[:, :2].clone())
+
+
 def among_their_own(found):
     """The share of items whose nearest on the map is of their bunch."""
     apart = np.linalg.norm(found.positions[:, None] - found.positions, axis=2)
@@ -44,7 +50,6 @@ def test_neighbors_stay_and_it_is_computed_once(snapshot, monkeypatch):
 
 
 def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(snapshot, monkeypatch):
-    monkeypatch.setattr(module, "tsne", lambda rows, *, seed: rows[:, :2].clone())  # in no time
     monkeypatch.setattr(module, "POINTS", 25)
     first = collection_map(snapshot)
     assert len(first.ids) == 25 and (np.diff(first.ids) > 0).all()
