@@ -30,8 +30,9 @@ _CANDIDATE_BYTES = 40  # of what a candidate takes until its distance is known
 _BLOCK_BYTES = 2**29  # of a gallery that a CPU prepares at once: a larger one may lie on the disk
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
-# near the last-level cache of a CPU; large enough to fill a GPU
-_CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**29}
+# As large as the gallery, which is read again for each chunk: at least near the last-level cache of
+# a CPU, and large enough to fill a GPU.
+_CHUNK_BYTES = {"cpu": (2**25, 2**27), "cuda": (2**29, 2**29)}
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,8 @@ class Gallery:
             yield from self._in_blocks(size, queries, k, without, chunk_bytes)
             return
         among = self.rows
-        budget = chunk_bytes or _CHUNK_BYTES.get(among.device.type, _CHUNK_BYTES["cpu"])
+        least, most = _CHUNK_BYTES["cuda" if among.is_cuda else "cpu"]
+        budget = chunk_bytes or min(max(least, among.nbytes), most)
         hidden = without if without is not None and without.dtype == torch.bool else None
         count = len(among) if hidden is None else int((~hidden).sum())
         # Candidates pay only where k asks for less than half of the rows: gathering one costs about
