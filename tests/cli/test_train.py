@@ -94,10 +94,11 @@ def test_vectors_are_trained_without_a_preset(tmp_path, works):
     last = done.stdout.splitlines()[-1]
     assert last.startswith(f"`vicinal best {tmp_path / 'x.npz'} --minutes 5`")
     assert last.endswith("worth it here: no held-out class says that this training helped")
-    results = {"selected": {"above": {"the start": {"mean": 0.05, "low": 0.01}}}}
+    results = {"selected": {"step": 7, "above": {"the start": {"mean": 0.05, "low": 0.01}}}}
     run = SimpleNamespace(config={"slots": {"data": {"name": "glyphs"}}}, status={"seconds": 99})
     assert "vicinal best glyphs --minutes 33` tries" in _worth(run, results)
     assert "worth it where half a point" in _worth(run, results)
+    assert _worth(run, results).startswith("`training.validation=0 training.steps=7` after this")
     # No wider than they are.
     works("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
 

@@ -145,15 +145,23 @@ def _composed(
 
 
 def _worth(run: "RunDirectory", results: dict[str, Any]) -> str:
-    """Say when `vicinal best` would be worth its time."""
+    """Say when `vicinal best` would be worth its time, and how held-out classes are trained on."""
     data = run.config["slots"]["data"]
     minutes = max(5, round(RUNS * run.status["seconds"] / 60))
     command = shlex.join(["vicinal", "best", data.get("path", data["name"])])
-    above = results["selected"].get("above", {}).get("the start")
+    chosen = results["selected"]
+    above = chosen.get("above", {}).get("the start")
     why = "here: no held-out class says that this training helped"
+    whole = ""
     if above is not None and above["low"] is not None and above["low"] > 0:
         why = "where half a point of MAP@R counts"
-    return f"`{command} --minutes {minutes}` tries other losses, heads and rates; worth it {why}"
+        whole = (
+            f"`training.validation=0 training.steps={chosen['step']}` after this command trains on "
+            "the held-out classes, too: 0.9 to 2.4 points of Recall@1 on three sets, judged by "
+            "none\n"
+        )
+    best = f"`{command} --minutes {minutes}` tries other losses, heads and rates; worth it {why}"
+    return whole + best
 
 
 def report(run: Path) -> None:
