@@ -2,6 +2,7 @@
 where rows meet."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -18,24 +19,31 @@ from vicinal.distances import (
 )
 from vicinal.errors import ConfigError
 
+euclidean = partial(pairwise_distances, squared=False)
+
 
 def by_hand(x, y, squared):
     """One difference at a time, in float64."""
-    rows = [[float(((a.double() - b.double()) ** 2).sum()) for b in y] for a in x]
+    rows = [[(a.double() - b.double()).square().sum() for b in y] for a in x]
     result = torch.tensor(rows, dtype=torch.float64)
     return result if squared else result.sqrt()
 
 
 @pytest.fixture
 def rows(rng):
-    return lambda *shape, dtype=torch.float64: torch.randn(*shape, generator=rng, dtype=dtype)
+    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def floats(rows):
+    return lambda *shape: rows(*shape).float()
 
 
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_equals_the_difference_of_rows(rows, squared, dtype):
-    x = rows(7, 5, dtype=dtype)
-    y = rows(4, 5, dtype=dtype)
+    x = rows(7, 5).to(dtype)
+    y = rows(4, 5).to(dtype)
     assert_close(pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype))
     assert_close(pairwise_distances(x, squared=squared), by_hand(x, x, squared).to(dtype))
 
@@ -58,66 +66,59 @@ def test_derivatives_of_first_and_second_order_and_forward_mode(rows, squared):
     x = rows(4, 3).requires_grad_()
     y = rows(3, 3).requires_grad_()
 
-    def among_themselves(x):
-        return pairwise_distances(x, squared=squared)[
-            0, 1:
-        ]  # a distance to itself has a kink, not a derivative
-
-    def between(x, y):
-        return pairwise_distances(x, y, squared=squared)
-
-    assert gradcheck(among_themselves, (x,), check_forward_ad=True)
-    assert gradgradcheck(among_themselves, (x,), fast_mode=True)
-    assert gradcheck(between, (x, y), check_forward_ad=True) and gradgradcheck(
-        between, (x, y), fast_mode=True
-    )
+    between = partial(pairwise_distances, squared=squared)
+    for compare, given in (
+        # A distance to itself has a kink, not a derivative.
+        (lambda x: between(x)[0, 1:], (x,)),
+        (between, (x, y)),
+    ):
+        assert gradcheck(compare, given, check_forward_ad=True)
+        assert gradgradcheck(compare, given, fast_mode=True)
 
 
-def test_rows_that_meet_have_distance_0_and_pass_no_gradient(rows):
-    x = rows(3, 8, dtype=torch.float32)[[0, 0, 1, 2]].requires_grad_()
-    found = pairwise_distances(x, squared=False)
+def test_rows_that_meet_have_distance_0_and_pass_no_gradient(floats):
+    x = floats(3, 8)[[0, 0, 1, 2]].requires_grad_()
+    found = euclidean(x)
     assert found[0, 1] == 0 and found.diagonal().eq(0).all()
     (gradient,) = grad(found[0, 1] + found.diagonal().sum(), x)
     assert gradient.eq(0).all()
-    assert grad(pairwise_distances(x * 0, squared=False).sum(), x)[0].eq(0).all()
+    assert grad(euclidean(x * 0).sum(), x)[0].eq(0).all()
 
 
-def test_rows_that_agree_up_to_rounding_meet(rows):
+def test_rows_that_agree_up_to_rounding_meet(floats):
     """Else 1/d, some 1e7, would multiply their rounding: ten such rows pulled with 30 where 18 is
     the most."""
-    x = unit_rows(rows(20, 64, dtype=torch.float32))
-    x[:10] = x[0] + 6e-9 * rows(10, 64, dtype=torch.float32).sign()
+    x = unit_rows(floats(20, 64))
+    x[:10] = x[0] + 6e-9 * floats(10, 64).sign()
     x.requires_grad_()
-    found = pairwise_distances(x, squared=False)[:10, :10]
+    found = euclidean(x)[:10, :10]
     assert len(x[:10].unique(dim=0)) == 10 and found.eq(0).all()
     assert grad(found.sum(), x)[0].abs().max() < 1e-4
 
 
 def test_second_derivatives_stay_finite_where_rows_meet(rows):
     x = rows(2, 3)[[0, 0, 1]].requires_grad_()
-    (gradient,) = grad(pairwise_distances(x, squared=False).sum(), x, create_graph=True)
+    (gradient,) = grad(euclidean(x).sum(), x, create_graph=True)
     assert grad(gradient.square().sum(), x)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("distance", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5])
-def test_near_rows_keep_their_digits(rows, distance):
+def test_near_rows_keep_their_digits(floats, distance):
     """|x|² + |y|² - 2xy alone would give 0 or 5e-4 for the last three."""
-    x = unit_rows(rows(40, 128, dtype=torch.float32))
-    y = x + distance * unit_rows(rows(40, 128, dtype=torch.float32))
-    found = pairwise_distances(x, y, squared=False).diagonal()
+    x = unit_rows(floats(40, 128))
+    y = x + distance * unit_rows(floats(40, 128))
+    found = euclidean(x, y).diagonal()
     assert_close(found.double(), by_hand(x, y, False).diagonal(), rtol=1e-5, atol=0)
 
 
-def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
-    x = 100 + 1e-3 * rows(30, 16, dtype=torch.float32)
+def test_collapsed_rows_far_from_the_origin_keep_their_digits(floats, rows):
+    x = 100 + 1e-3 * floats(30, 16)
     weights = rows(30, 30)
-    assert_close(
-        pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0
-    )
+    assert_close(euclidean(x).double(), by_hand(x, x, False), rtol=1e-5, atol=0)
     gradients = []
     for given in (x, x.double()):
         given.requires_grad_()
-        (gradient,) = grad((pairwise_distances(given, squared=False) * weights).sum(), given)
+        (gradient,) = grad((euclidean(given) * weights).sum(), given)
         gradients.append(gradient.double())
     assert_close(*gradients, rtol=0, atol=1e-5)
 
@@ -146,7 +147,7 @@ def test_a_zero_row_has_no_direction_and_passes_no_gradient(rows):
 def test_nothing_to_compare_is_an_empty_matrix_that_backward_passes(rows):
     x = rows(3, 4).requires_grad_()
     for n, m in ((3, 0), (0, 3), (0, 0)):
-        found = pairwise_distances(x[:n], x[:m], squared=False)
+        found = euclidean(x[:n], x[:m])
         assert found.shape == (n, m)
         found.sum().backward()
 
@@ -154,26 +155,26 @@ def test_nothing_to_compare_is_an_empty_matrix_that_backward_passes(rows):
 def test_what_is_not_a_number_stays_visible(rows):
     x = rows(3, 4)
     x[1, 2] = torch.nan
-    assert pairwise_distances(x, squared=False)[0].isnan().any()
+    assert euclidean(x)[0].isnan().any()
 
 
-def test_a_backward_pass_inside_autocast_keeps_its_digits_too(rows):
-    x = rows(6, 32, dtype=torch.float32).requires_grad_()
-    y = rows(5, 32, dtype=torch.float32)
-    (gradient,) = grad(pairwise_distances(x, y, squared=False).sum(), x)
+def test_a_backward_pass_inside_autocast_keeps_its_digits_too(floats):
+    x = floats(6, 32).requires_grad_()
+    y = floats(5, 32)
+    (gradient,) = grad(euclidean(x, y).sum(), x)
     with torch.autocast("cpu", torch.bfloat16):
-        (inside,) = grad(pairwise_distances(x, y, squared=False).sum(), x)
+        (inside,) = grad(euclidean(x, y).sum(), x)
     assert torch.equal(inside, gradient)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("distance", [0.0, 6e-9, 1e-5, 1e-3, 1.0])
-def test_the_device_resolves_near_rows_too(rows, distance):
-    x = unit_rows(rows(40, 64, dtype=torch.float32))
-    y = x + distance * unit_rows(rows(40, 64, dtype=torch.float32))
+def test_the_device_resolves_near_rows_too(floats, distance):
+    x = unit_rows(floats(40, 64))
+    y = x + distance * unit_rows(floats(40, 64))
     given = [side.cuda().requires_grad_() for side in (x, y)]
-    found = pairwise_distances(*given, squared=False)
-    assert_close(found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6)
+    found = euclidean(*given)
+    assert_close(found.cpu(), euclidean(x, y), rtol=1e-5, atol=1e-6)
     assert all(gradient.isfinite().all() for gradient in grad(found.sum(), given))
 
 
@@ -181,19 +182,14 @@ def poincare_by_hand(x, y, c):
     """Möbius addition and artanh as Ermolov et al. (2022) print them, one pair at a time."""
 
     def distance(u, v):
-        u = [-value for value in u]
-        uv, uu, vv = (
-            sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((u, v), (u, u), (v, v))
-        )
-        above = [
-            (1 + 2 * c * uv + c * vv) * a + (1 - c * uu) * b for a, b in zip(u, v, strict=True)
-        ]
-        length = math.sqrt(sum(value**2 for value in above)) / (1 + 2 * c * uv + c**2 * uu * vv)
-        return 2 / math.sqrt(c) * math.atanh(math.sqrt(c) * length)
+        uv = u @ v
+        uu = u @ u
+        vv = v @ v
+        above = (1 + 2 * c * uv + c * vv) * u + (1 - c * uu) * v
+        length = above.norm() / (1 + 2 * c * uv + c**2 * uu * vv)
+        return 2 / math.sqrt(c) * torch.atanh(math.sqrt(c) * length)
 
-    return torch.tensor(
-        [[distance(u, v) for v in y.tolist()] for u in x.tolist()], dtype=torch.float64
-    )
+    return torch.stack([torch.stack([distance(-u, v) for v in y]) for u in x])
 
 
 @pytest.mark.parametrize("c", [0.1, 1.0, 3.0])
@@ -209,14 +205,14 @@ def test_poincare_distance_equals_its_three_forms(rows, c):
     assert_close(three_axes, found)
 
 
-def test_poincare_distance_of_near_and_equal_points_and_at_the_rim(rows):
-    x = 0.3 * unit_rows(rows(3, 4, dtype=torch.float32))
+def test_poincare_distance_of_near_and_equal_points_and_at_the_rim(floats):
+    x = 0.3 * unit_rows(floats(3, 4))
     near = distances.Poincare()(x, x + 1e-5)
     assert_close(
         near.double(), poincare_by_hand(x.double(), (x + 1e-5).double(), 1.0), rtol=1e-3, atol=0
     )
     assert (distances.Poincare()(x).diagonal() == 0).all()
-    rim = unit_rows(rows(3, 4, dtype=torch.float32)).requires_grad_()
+    rim = unit_rows(floats(3, 4)).requires_grad_()
     far = distances.Poincare()(rim)
     assert far.isfinite().all() and grad(far.sum(), rim)[0].isfinite().all()
     for wrong in ({"curvature": 0.0}, {"normalize": True}):
@@ -258,8 +254,8 @@ def test_rows_that_are_normalized_once_are_compared_alike(distance, rows):
 
 @pytest.mark.parametrize("far", [1e7, 1e20])
 @pytest.mark.parametrize("squared", [True, False])
-def test_a_row_far_off_costs_the_others_no_digit(rows, far, squared):
-    x = rows(10, 4, dtype=torch.float32)
+def test_a_row_far_off_costs_the_others_no_digit(floats, far, squared):
+    x = floats(10, 4)
     x[9] += far
     x.requires_grad_()
     found = pairwise_distances(x, squared=squared)
