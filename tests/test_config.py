@@ -2,7 +2,9 @@
 name the remedy."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -39,29 +41,15 @@ def vectors(tmp_path):
     return str(tmp_path / "x.npz")
 
 
-@pytest.fixture
-def without_weights(monkeypatch):
-    def missing(self, name):
-        raise ConfigError("not installed")
-
-    monkeypatch.setattr(EfficientNetLite, "find_weights", missing)
-
-
 def test_words_a_file_and_objects_say_the_same(tmp_path, vectors):
-    words = [
-        f"data={vectors}",
-        "loss=multi_similarity",
-        "loss.alpha=3",
-        "method=hdml",
-        "method.alpha=0.7",
-    ]
+    words = ["loss=multi_similarity", "loss.alpha=3", "method=hdml", "method.alpha=0.7"]
     (tmp_path / "mine.toml").write_text(
         f'data = "{vectors}"\nloss = {{ name = "multi_similarity", alpha = 3 }}\n'
         'method = { name = "hdml", alpha = 0.7 }\n'
     )
     title, layer = read(tmp_path / "mine.toml")
     objects = {"data": vectors, "loss": MultiSimilarityLoss(alpha=3.0), "method": HDML(alpha=0.7)}
-    first = compose(from_words(words))
+    first = compose({"data": vectors}, from_words(words))
     second = compose(layer, preset_name=title)
     third = compose(objects)
     assert second.preset == "mine"
@@ -90,14 +78,10 @@ def test_what_is_written_down_composes_to_the_same_experiment(tmp_path):
 
 def test_the_default_is_the_demo():
     config = compose()
-    assert (
-        config.preset == "glyphs"
-        and config.loss.name == "multi_similarity"
-        and config.sampler.name == "classes"
-    )
-    assert config.loss.arguments["beta"] == 40.0 and config.optimizer == OptimizerConfig(
-        learning_rate=2e-3, loss_factor=10.0
-    )
+    names = (config.preset, config.loss.name, config.sampler.name)
+    assert names == ("glyphs", "multi_similarity", "classes")
+    assert config.loss.arguments["beta"] == 40.0
+    assert config.optimizer == OptimizerConfig(learning_rate=2e-3, loss_factor=10.0)
     assert config.transform == ImageTransform(size=32, pad=2, crop="random", channels=1)
 
 
@@ -152,23 +136,19 @@ def test_pictures_start_from_imagenet_where_the_weights_are_installed(pictures):
     data = pictures()
     config = compose({"data": data})
     assert config.preset == "images" and config.model.name == "efficientnet_lite0"
-    crops = {
-        "crop": "resized",
-        "area": (0.2, 1.0),
-        "mirror": True,
-        "mean": (0.5,) * 3,
-        "std": (0.5,) * 3,
-    }
-    assert config.transform == ImageTransform(
-        size=224, resize=288, canvas=288, test_size=288, **crops
+    half = (0.5,) * 3
+    crops = ImageTransform(
+        size=224, crop="resized", area=(0.2, 1.0), mirror=True, mean=half, std=half
     )
+    assert config.transform == replace(crops, resize=288, canvas=288, test_size=288)
     stated = compose({"data": data}, from_words(["transform.size=224"]))
-    assert stated.transform == ImageTransform(size=224, resize=256, canvas=256, **crops)
+    assert stated.transform == replace(crops, resize=256, canvas=256)
     own = compose({"data": data, "model": torch.nn.Conv2d(3, 4, 3)})
     assert own.transform.test_size is None, "only networks of ours are known to take any size"
 
 
-def test_pictures_start_from_scratch_where_they_are_not_and_it_is_said(pictures, without_weights):
+def test_pictures_start_from_scratch_where_they_are_not_and_it_is_said(pictures, monkeypatch):
+    monkeypatch.setattr(EfficientNetLite, "find_weights", Mock(side_effect=ConfigError))
     config = compose({"data": pictures()})
     assert config.preset == "images_from_scratch" and config.model.name == "small"
     assert any("pip install" in reason for reason in config.reasons)
@@ -176,11 +156,9 @@ def test_pictures_start_from_scratch_where_they_are_not_and_it_is_said(pictures,
 
 def test_vectors_get_a_head(vectors):
     config = compose({"data": vectors}, from_words(["training.epochs=3"]))
-    assert (
-        config.preset == "features"
-        and config.model.name == "identity"
-        and config.training.epochs == 3
-    )
+    model = config.model
+    found = (config.preset, model.name, model.start, config.training.epochs)
+    assert found == ("features", "identity", "best", 3)
     assert config.transform == FeatureTransform()
 
 
@@ -225,26 +203,22 @@ def test_best_is_advised_where_it_takes_the_classes(pictures):
     )
 
 
-def test_two_classes_of_vectors_are_held_out_even_where_they_are_few(tmp_path):
-    for classes, share in ((10, 0.4), (6, 0.0)):  # half of them train
-        np.savez(
-            tmp_path / "x.npz",
-            features=np.eye(2 * classes, 3),
-            labels=np.repeat(np.arange(classes), 2),
-        )
-        config = fitted({"data": str(tmp_path / "x.npz")})
-        assert config.training.validation == share and "training classes" in config.reasons[-1]
-
-
-@pytest.mark.parametrize(("classes", "each", "share"), [(60, 10, 0), (60, 20, 0.2), (20, 100, 0)])
-def test_classes_are_held_out_where_they_can_select_a_model(tmp_path, classes, each, share):
+@pytest.mark.parametrize(
+    ("start", "classes", "each", "share", "reason"),
+    [
+        ("best", 10, 2, 0.4, "training classes"),  # two, even where they are few
+        ("best", 6, 2, 0, "too few training classes"),
+        ("random", 60, 10, 0, "to select a model by"),
+        ("random", 60, 20, 0.2, ""),
+        ("random", 20, 100, 0, "to select a model by"),
+    ],
+)
+def test_classes_are_held_out_where_they_can_select_a_model(start, classes, each, share, reason):
     """Half of the classes train, a fifth of those would be held out: 6 of 10 records, 6 of 20, 2 of
     100."""
     labels = np.repeat(np.arange(classes), each)
-    np.savez(tmp_path / "x.npz", features=np.zeros((len(labels), 2), np.float32), labels=labels)
-    config = fitted({"data": str(tmp_path / "x.npz"), "model": {"start": "random"}})
-    assert config.training.validation == share
-    assert bool(share) or "to select a model by" in config.reasons[-1]
+    config = fitted({"data": (np.eye(len(labels), 3), labels), "model": {"start": start}})
+    assert config.training.validation == share and reason in "".join(config.reasons)
 
 
 def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
@@ -264,7 +238,6 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
     ("words", "message"),
     [
         (["loss=tripelt"], r"unknown loss 'tripelt'; did you mean 'triplet'\?"),
-        (["model=resnet51"], r"did you mean 'resnet50'\?"),
         (
             ["loss.alhpa=2"],
             r"loss\.alhpa: unknown argument of MultiSimilarityLoss 'alhpa'; did you mean 'alpha'\?",
@@ -274,7 +247,6 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
         (["training=5"], r"training\.name: unknown argument of Training"),
         (["training.epochs=many"], r"training\.epochs is a whole number, got 'many'"),
         (["training.seed=-1"], r"training\.seed must be at least 0 .*got -1"),
-        (["training.device=gpu"], r"training\.device: unknown value 'gpu'"),
         (["loss.miner=hardset"], r"unknown value 'hardset'; did you mean 'hardest'\?"),
         (["loss=mine:Loss"], r"code of your own; say that it may run with --trust mine:Loss"),
         (["training.trackers=tensorbord"], r"did you mean 'tensorboard'\?"),
@@ -296,8 +268,7 @@ def test_the_length_that_is_given_last_counts(tmp_path):
     length."""
     config = compose({"preset": "hdml-npair-cub"}, {"data": "glyphs", "training": {"epochs": 3}})
     assert config.training.steps is None and config.training.epochs == 3
-    (tmp_path / "mine.toml").write_text('preset = "glyphs"\ntraining = { steps = 5 }\n')
-    _, layer = read(tmp_path / "mine.toml")
+    layer = {"preset": "glyphs", "training": {"steps": 5}}
     assert compose(layer, from_words(["training.epochs=2"])).training.steps is None
     written = compose(layer)
     assert compose({"preset": "glyphs"}, written.slots()).training.steps == 5
@@ -316,13 +287,10 @@ def test_pictures_are_normalized_as_the_weights_expect(pictures):
     assert any(
         "transform.mean" in reason for reason in compose({"data": path, "model": module}).reasons
     )
-    module.pretrained_cfg = {
-        "mean": (0.1, 0.2, 0.3),
-        "std": (0.4, 0.5, 0.6),
-        "input_size": (3, 64, 64),
-    }
+    mean = (0.1, 0.2, 0.3)
+    module.pretrained_cfg = {"mean": mean, "std": mean, "input_size": (3, 64, 64)}
     config = compose({"data": path, "model": module})
-    assert config.transform.mean == (0.1, 0.2, 0.3) and config.transform.size == 64
+    assert config.transform.mean == mean and config.transform.size == 64
     assert not any("transform.mean" in reason for reason in config.reasons)
 
 
@@ -339,11 +307,8 @@ def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):
     image = Image.new("L", (9, 9))
     draws = np.array([[0.25], [0.25], [0.5]])
     batch = config.transform.cut_drawn([config.transform.prepare(image)] * 3, draws)
-    assert (
-        torch.equal(batch[0], batch[1])
-        and not torch.equal(batch[0], batch[2])
-        and seen == [(9, 9)] * 3
-    )
+    assert [batch[0].equal(other) for other in batch] == [True, True, False]
+    assert seen == [(9, 9)] * 3
 
 
 def test_a_model_of_another_size_changes_the_pictures(pictures):
@@ -358,8 +323,6 @@ def test_a_model_of_another_size_changes_the_pictures(pictures):
     [
         ("preset = 5", r"preset is a text, got 5"),
         ("method = true", r"in .*mine\.toml: method is a name or a table, got True"),
-        ("loss = 3", r"in .*mine\.toml: loss is a name or a table, got 3"),
-        ("loss = [1]", r"loss is a name or a table"),
         ("sampler = { name = [1] }", r"sampler is a text, got \[1\]"),
         ("loss = { miner = [1] }", r"loss\.miner: unknown value"),
         ("loss = { own = 1 }", "loss is a name or a torch module"),
