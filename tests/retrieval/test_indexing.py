@@ -150,6 +150,14 @@ def test_feature_vectors_are_embedded_and_may_have_pictures(
     assert named.snapshot().image(0).size == (24, 20)
 
 
+def test_a_run_on_data_given_in_python_indexes_what_is_named(feature_run, vectors_file, listener):
+    feature_run.write_info(feature_run.info | {"data": {"description": {"class": "InMemory"}}})
+    with pytest.raises(DataError, match="given in Python"):
+        index(feature_run, [], console=listener)
+    for added in (40, 0):
+        assert index(feature_run, [str(vectors_file)], console=listener).added == added
+
+
 def test_data_of_the_other_kind_is_rejected(bring, vectors_file):
     with pytest.raises(DataError, match=r"embeds images, got .* holds features"):
         bring(vectors_file)

@@ -144,13 +144,18 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
 
 def own_description(run: RunDirectory) -> Dataset:
     """Return the data set that a run was trained on, not yet read."""
-    description = run.info["data"]["description"]
-    if isinstance(description, dict) and description.get("class") == "InMemory":
+    if given_in_python(run):
         raise DataError(
             f"{run.path} was trained on data given in Python, which it does not hold. Name data "
-            "with --data."
+            "with --data, or after `vicinal index RUN`."
         )
-    return build(description, DATASETS)
+    return build(run.info["data"]["description"], DATASETS)
+
+
+def given_in_python(run: RunDirectory) -> bool:
+    """Whether a run was trained on data that lie nowhere."""
+    description = run.info["data"]["description"]
+    return isinstance(description, dict) and description.get("class") == "InMemory"
 
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:

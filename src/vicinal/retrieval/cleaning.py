@@ -24,7 +24,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vicinal.data import own_description
 from vicinal.data.records import Progress
 from vicinal.distances import Metric
 from vicinal.errors import DataError
@@ -38,7 +37,7 @@ from vicinal.retrieval.duplicates import (
     duplicate_pairs,
 )
 from vicinal.retrieval.items import Rows, Vector, Vectors
-from vicinal.retrieval.listing import list_again, place_path
+from vicinal.retrieval.listing import list_again, own_place
 from vicinal.retrieval.pages import Group, Page, as_csv
 from vicinal.run_directory import RunDirectory
 
@@ -302,7 +301,7 @@ def backbone_features(
     An embedding that was trained on wrong labels has learned to vouch for them; what lies before
     the head has less.
     """
-    if place_path(own_description(run)) not in (place.path for place in snapshot.places):
+    if own_place(run) not in (place.path for place in snapshot.places):
         return None
     encoder = Encoder.load(run, device).stream("gallery")
     found = dict[int, np.ndarray]()

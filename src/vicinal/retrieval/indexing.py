@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from vicinal.data import own_description
 from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.embedding import on_ray
@@ -39,7 +38,7 @@ from vicinal.retrieval.collection import (
     writing,
 )
 from vicinal.retrieval.items import Rows, Vectors
-from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
+from vicinal.retrieval.listing import Listing, absolute_place, list_again, own_place
 from vicinal.retrieval.stores import absolute_address, open_store, write_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
@@ -127,7 +126,7 @@ def index(
         if before and same_model:
             vectors.hold([item.digest for item in old], before.vectors)
         made = len(vectors)
-        own = place_path(own_description(run))
+        own = own_place(run)
         named = {place.path: place for place in known}
         gone = {absolute_place(name) for name in remove}
         for name in sorted(gone - named.keys()):

@@ -15,6 +15,7 @@ from vicinal.data import (
     Dataset,
     Folder,
     Table,
+    given_in_python,
     open_like,
     open_path,
     own_data,
@@ -105,12 +106,17 @@ def place_path(data: Dataset) -> str:
     return type(data).__name__.lower() if path is None else str(expanded(path).resolve())
 
 
+def own_place(run: RunDirectory) -> str:
+    """Return the place of a run's own data; of data given in Python, which have none, ``""``."""
+    return "" if given_in_python(run) else place_path(own_description(run))
+
+
 def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> Listing:
     """List a place as it is now; the run's own data with the settings and the held-out classes of
     its training."""
-    own = own_description(run)
-    if path != place_path(own):
+    if path != own_place(run):
         return list_place(path, split=split, images=images, data=open_like(path, run))
+    own = own_description(run)
     if isinstance(own, Table):
         images = images or folder_of_pictures(own)
     # of a whole folder or table all files count, with or without a class
