@@ -1,6 +1,7 @@
 """Commands run as the shell would run them, in this process."""
 
 import csv
+import shlex
 import sys
 from typing import NamedTuple
 
@@ -19,11 +20,11 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def vicinal(monkeypatch, capsys, tmp_path):
-    """Run a command in this process, as the shell would: ``vicinal("train", ...)``, in
-    ``tmp_path``."""
+    """Run a command in this process, as the shell would: ``vicinal("train glyphs", ...)``, in
+    ``tmp_path``; words may follow the line."""
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["vicinal", *words])
+    def call(line, *words):
+        monkeypatch.setattr(sys, "argv", ["vicinal", *shlex.split(line), *words])
         monkeypatch.chdir(tmp_path)
         capsys.readouterr()
         try:

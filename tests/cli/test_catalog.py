@@ -16,12 +16,12 @@ def test_every_kind_is_listed_with_a_sentence_each(kind, works):
 
 
 def test_losses_and_presets_are_all_there(vicinal):
-    assert all(name in vicinal("list", "losses").stdout for name in LOSSES)
-    assert all(name in vicinal("list", "presets").stdout for name in presets())
+    assert all(name in vicinal("list losses").stdout for name in LOSSES)
+    assert all(name in vicinal("list presets").stdout for name in presets())
 
 
 def test_a_loss_is_explained_with_arguments_and_paper(works):
-    done = works("explain", "loss=proxy_anchor")
+    done = works("explain loss=proxy_anchor")
     assert (
         "Kim" in done.stdout
         and "loss.margin=0.1" in done.stdout

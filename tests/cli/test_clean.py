@@ -39,7 +39,7 @@ def run(tmp_path):
 
 def test_findings_are_printed_and_written_and_the_data_stay(run, tmp_path, works):
     before = (tmp_path / "data.npz").read_bytes()
-    done = works("clean", "run")  # which has no collection yet
+    done = works("clean run")  # which has no collection yet
     assert "then: review them with `vicinal serve run`" in done.stdout
     assert "probable label errors: 1" in done.stdout and "label" in done.stdout.splitlines()[3]
     first = table(run.path / "clean" / "findings.csv")[0]
@@ -62,11 +62,11 @@ def test_decisions_on_vectors_become_arrays_that_train(numbered, run, tmp_path, 
         held["labels"] = numbers
     np.savez(tmp_path / "data.npz", **held)
     (tmp_path / "decisions.csv").write_text("path,label\n0.png,a\n5.png,\n")
-    done = works("clean", "run", "--apply", "decisions.csv")
+    done = works("clean run --apply decisions.csv")
     assert "train --data run/clean/labels.npz" in done.stdout
     assert "1 relabeled, 1 dropped" in done.stdout
     # The run's own table is made anew.
-    works("clean", "run", "--apply", "decisions.csv")
+    works("clean run --apply decisions.csv")
     rows = table(run.path / "clean" / "labels.csv")
     assert len(rows) == 59 and (rows[0]["path"], rows[0]["label"]) == ("0.png", "a")
     made = Arrays(str(run.path / "clean" / "labels.npz")).load()
@@ -82,13 +82,13 @@ def test_numbers_stay_numbers_for_other_rows_would_be_for_testing(run, tmp_path,
     held = dict(np.load(tmp_path / "data.npz"))
     np.savez(tmp_path / "other.npz", features=held["features"], labels=np.repeat([2, 10, 3], 20))
     (tmp_path / "decisions.csv").write_text("path,label\nrow 0,10\nrow 1,\n")
-    works("clean", "run", "other.npz", "--apply", "decisions.csv", "--to", "made")
+    works("clean run other.npz --apply decisions.csv --to made")
     labels = np.load(tmp_path / "made" / "labels.npz")["labels"]
     assert labels.dtype.kind == "i" and labels[:2].tolist() == [10, 2] and len(labels) == 59
     for label in ("007", "²", "--5", str(10**20)):  # 007 became 7, others ended in a traceback
         (tmp_path / "decisions.csv").write_text(f"path,label\nrow 0,{label}\n")
         words = ("--apply", "decisions.csv", "--to", f"to {label}")
-        works("clean", "run", "other.npz", *words)
+        works("clean run other.npz", *words)
         made = np.load(tmp_path / f"to {label}" / "labels.npz")["labels"]
         assert made[0] == label and made[1] == "2"
 
@@ -109,12 +109,12 @@ def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, t
     drawn_run(tmp_path / "other", Embedder(SmallConvNet(1, (4, 4)), 4), transform, table)
     shutil.rmtree(run.path)
     (tmp_path / "other").rename(run.path)
-    done = works("index", "run", "--split", "test", "--collection", "tested")
+    done = works("index run --split test --collection tested")
     assert "6 items" in done.stdout
-    done = works("clean", "run")
+    done = works("clean run")
     assert "of 12 labels" in done.stdout
-    assert vicinal("index", "run").returncode == 0  # again, from what the collection knows
-    done = vicinal("search", "run", "pictures/3.png", "--k", "1")
+    assert vicinal("index run").returncode == 0  # again, from what the collection knows
+    done = vicinal("search run pictures/3.png --k 1")
     assert "3.png" in done.stdout and str(tmp_path / "pictures" / "..") not in done.stdout, (
         done.stderr
     )
@@ -126,7 +126,7 @@ def test_named_data_are_looked_at_in_the_place_of_the_collection(run, tmp_path, 
         np.savez(
             tmp_path / f"{name}.npz", features=rng.normal(size=(12, 6)), labels=np.arange(12) % 2
         )
-        done = works("clean", "run", f"{name}.npz", "--to", name)
+        done = works("clean run", f"{name}.npz", "--to", name)
         assert (tmp_path / name / "findings.csv").is_file()
         found = sum(row["kind"] == "label" for row in table(tmp_path / name / "findings.csv"))
         assert f"{found} of 12 labels are probably wrong" in done.stdout  # of this set alone
@@ -155,7 +155,7 @@ def test_a_table_that_was_cleaned_is_not_overwritten(run, vicinal, tmp_path):
     folder.mkdir()
     (tmp_path / "decisions.csv").write_text("path,label\n0.png,a\n")
     os.link(tmp_path / "decisions.csv", folder / "labels.csv")
-    done = vicinal("clean", "run", "--apply", "run/clean/labels.csv")
+    done = vicinal("clean run --apply run/clean/labels.csv")
     assert done.returncode == 2 and "is there. Name another folder" in done.stderr
 
 
@@ -166,7 +166,7 @@ def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path, works):
         [8 * np.eye(6)[0] + rng.normal(size=(10, 6)), -8 * np.eye(6)[0] + rng.normal(size=(5, 6))]
     )
     np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), **labels)
-    works("suggest", "run", "pool.npz", "--k", "2")
+    works("suggest run pool.npz --k 2")
     rows = table(run.path / "suggest" / "suggestions.csv")
     assert (
         len(rows) == 2
@@ -175,4 +175,4 @@ def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path, works):
     )
     assert "What to label next" in (run.path / "suggest" / "suggestions.html").read_text()
     np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), names=np.arange(3))
-    assert "15 rows, but `names` has 3." in vicinal("suggest", "run", "pool.npz").stderr
+    assert "15 rows, but `names` has 3." in vicinal("suggest run pool.npz").stderr

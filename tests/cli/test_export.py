@@ -15,7 +15,7 @@ def run(tmp_path):
 @pytest.mark.slow
 def test_a_model_is_exported_and_the_difference_told(run, tmp_path, works):
     pytest.importorskip("onnxruntime")
-    done = works("export", "run", "--to", "out")
+    done = works("export run --to out")
     assert (
         "onnxruntime gives torch's embeddings to" in done.stdout
         and "[torch.onnx]" not in done.stdout

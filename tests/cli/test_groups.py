@@ -31,7 +31,7 @@ def run(tmp_path):
 
 
 def test_groups_are_written_as_a_table_and_a_page(run, works):
-    done = works("cluster", "run", "--groups", "3", "--images", "pictures")
+    done = works("cluster run --groups 3 --images pictures")
     assert "groups: 3; items: 12" in done.stdout
     rows = table(run.path / "clusters" / "groups.csv")
     assert len(rows) == 12 and {row["group"] for row in rows} == {"1", "2", "3"}
@@ -40,22 +40,22 @@ def test_groups_are_written_as_a_table_and_a_page(run, works):
 
 
 def test_there_are_as_many_groups_as_labels_and_the_folder_is_named(run, tmp_path, works):
-    done = works("cluster", "run", "--to", "here", "--collection", "run/collection")
+    done = works("cluster run --to here --collection run/collection")
     assert "k-means with 3 groups" in done.stdout
     assert (tmp_path / "here" / "groups.csv").is_file()
 
 
 def test_near_duplicates_are_listed_and_stay(run, tmp_path, works):
-    done = works("dedupe", "run", "--images", "pictures")
+    done = works("dedupe run --images pictures")
     assert "copies planted among these pictures" in done.stdout
     assert "groups: 1; items in them: 2" in done.stdout
     assert [row["id"] for row in table(run.path / "duplicates" / "duplicates.csv")] == ["3", "7"]
     page = (run.path / "duplicates" / "duplicates.html").read_text()
     assert "labels differ: a, b" in page and page.count("data:image/jpeg") == 2
     assert len(list((tmp_path / "pictures").iterdir())) == 12
-    done = works("dedupe", "run", "--distance", "0", "--to", "here", "--images", "pictures")
+    done = works("dedupe run --distance 0 --to here --images pictures")
     assert "groups: 0" in done.stdout
-    done = works("dedupe", "run", "--embeddings", "--distance", "0.5", "--to", "here")
+    done = works("dedupe run --embeddings --distance 0.5 --to here")
     assert "groups: 3; items in them: 12" in done.stdout
 
 

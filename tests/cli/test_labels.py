@@ -41,22 +41,22 @@ def test_several_labels_from_a_table_to_a_search(tags, tmp_path, works, rejected
     works(*train, *QUICK)
     found = scores(tmp_path / "run")
     assert "nmi" not in found and found["recall@1"] > 0.5
-    works("embed", "run", "tags.csv", "--out", "all")
+    works("embed run tags.csv --out all")
     vectors = Embeddings(str(tmp_path / "all")).load().source.features[48:]
     far = np.linalg.norm(vectors[:, None] - vectors, axis=2) + 9 * np.eye(48)
     hits = [bool(tags[48 + row] & tags[48 + near]) for row, near in enumerate(far.argmin(axis=1))]
     assert found["recall@1"] == pytest.approx(np.mean(hits))
     said = [
-        json.loads(works("evaluate", "run", "--data", data, "--split", "test", "--json").stdout)
+        json.loads(works("evaluate run --data", data, "--split", "test", "--json").stdout)
         for data in ("tags.csv", "all")
     ]
     assert [one["rows"][0]["metrics"] for one in said] == [pytest.approx(found)] * 2
     assert said[0]["classes"] == 8
-    works("index", "run")
-    done = works("search", "run", "--label", "t3", "--where", "label=t1", "--format", "json")
+    works("index run")
+    done = works("search run --label t3 --where label=t1 --format json")
     labels = [match["label"].split(";") for match in json.loads(done.stdout)["matches"]]
     assert all("t1" in each for each in labels) and {len(each) for each in labels} == {1, 2}
-    assert "one label for each item" in rejected("clean", "run")
+    assert "one label for each item" in rejected("clean run")
     for fault in ("loss=proxy_anchor", "method=hdml"):
         assert "several labels" in rejected(*train[:-1], "other", *QUICK, fault)
 
@@ -75,8 +75,8 @@ def test_a_given_hierarchy_from_a_table_to_a_search(tmp_path, works, rejected):
         found = scores(tmp_path / run)
         assert found["recall@1"] <= found["genus_recall@1"] <= found["family_recall@1"]
         assert {"genus_map@r", "family_map@r"} < found.keys()
-    works("index", "htl")
-    done = works("search", "htl", "--id", "0", "--where", "genus=g3", "--format", "json")
+    works("index htl")
+    done = works("search htl --id 0 --where genus=g3 --format json")
     assert {match["label"] for match in json.loads(done.stdout)["matches"]} == {"s3", "s15"}
     write(tmp_path / "birds.csv", header, [*rows, [0, 0, 0, 0, "s0", "g0", "f1"]])
     assert "the genus g0 lies in one family, got f0 and f1" in rejected("train", *named)

@@ -32,7 +32,7 @@ def table(tmp_path):
 @pytest.mark.parametrize("name", LINEAR)
 def test_a_run_maps_as_its_estimator_does(name, table, tmp_path, works):
     words = (f"model={name}", "evaluation.restarts=1", "--run", "run")
-    _, _, err = works("train", "--data", table, *words)
+    _, _, err = works("train --data", table, *words)
     assert "no step is trained" in err
     training = open_path(str(tmp_path / table)).load().part("train")
     rows = np.stack([training.source.read(n) for n in range(len(training))]).astype(float)
@@ -47,7 +47,7 @@ def test_a_run_maps_as_its_estimator_does(name, table, tmp_path, works):
 
 def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, tmp_path, works):
     words = ("model=lanml", "model.gamma1=-2", "model.dim=2", "--run", "run")
-    works("train", "--data", table, *words)
+    works("train --data", table, *words)
     tensors = load_file(tmp_path / "run/model.safetensors")
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     assert shapes == {"head.weight": (2, 6), "head.bias": (2,)}
@@ -71,4 +71,4 @@ def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, t
     ],
 )
 def test_what_an_estimator_does_not_take_is_rejected(words, message, table, rejected):
-    assert message in rejected("train", "--data", table, *words)
+    assert message in rejected("train --data", table, *words)

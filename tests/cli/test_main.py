@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -83,17 +84,11 @@ def test_errors_are_colored_unless_one_asks_for_no_color(vicinal, monkeypatch):
     monkeypatch.setattr(typer, "secho", lambda message, **style: said.append(style["color"]))
     for value in ("", "1"):
         monkeypatch.setenv("NO_COLOR", value)
-        assert vicinal("report", "nowhere").returncode == 2
+        assert vicinal("report nowhere").returncode == 2
     assert said == [None, False]
 
 
 def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
-    def raising(error):
-        def command():
-            raise error
-
-        return command
-
     for error, message in (
         (
             PermissionError(errno.EACCES, "Permission denied", "/locked/run"),
@@ -104,48 +99,42 @@ def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
             "the disk cannot be used: No space left on device",
         ),
     ):
-        monkeypatch.setattr(main, "app", raising(error))
+        monkeypatch.setattr(main, "app", Mock(side_effect=error))
         done = vicinal("train")
         assert done.returncode == 2 and message in done.stderr and "room" in done.stderr
     for mistake in (OSError("a mistake of our own"), RuntimeError("another mistake")):
-        monkeypatch.setattr(main, "app", raising(mistake))
+        monkeypatch.setattr(main, "app", Mock(side_effect=mistake))
         with pytest.raises(type(mistake), match="mistake"):
             vicinal("train")
     allocator = RuntimeError(
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 24 bytes.\nMore"
     )
     for full in (MemoryError("Unable to allocate 43.7 TiB."), allocator):
-        monkeypatch.setattr(main, "app", raising(full))
+        monkeypatch.setattr(main, "app", Mock(side_effect=full))
         done = vicinal("train")
-        assert (
-            done.returncode == 2
-            and done.stderr.startswith("error: out of memory: ")
-            and "24" not in done.stdout
-        )
+        assert done.returncode == 2 and done.stderr.startswith("error: out of memory: ")
         assert "training.batch_size" in done.stderr and "More" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("line", "message"),
     [
-        (["train", "glyhps"], "did you mean 'glyphs'"),
-        (["train", "glyphs", "training.epoch=3"], "did you mean 'epochs'"),
-        (["train", "images"], "Give --data"),
-        (["report", "nowhere"], "not a run"),
-        (["train", "--resume", "nowhere"], "not a run"),
-        (["train", "a", "b"], "one preset at a time"),
-        (["train", "--data", "nowhere"], "nowhere"),
-        (["train", "--data", "x", "data=y"], "say the same thing"),
-        (["train", "my pictures"], "should hold one folder of images per class"),
-        (["train", "--data", "x", "--resume", "nowhere"], "leave out presets, --data"),
-        (["embed", "run", "pictures", "--out", "vectors.csv"], "Let the name end in .npz"),
+        ("train glyhps", "did you mean 'glyphs'"),
+        ("train glyphs training.epoch=3", "did you mean 'epochs'"),
+        ("train images", "Give --data"),
+        ("report nowhere", "not a run"),
+        ("train --resume nowhere", "not a run"),
+        ("train a b", "one preset at a time"),
+        ("train --data nowhere", "nowhere"),
+        ("train --data x data=y", "say the same thing"),
+        ("train 'my pictures'", "should hold one folder of images per class"),
+        ("train --data x --resume nowhere", "leave out presets, --data"),
+        ("embed run pictures --out vectors.csv", "Let the name end in .npz"),
     ],
 )
-def test_a_error_is_one_message_not_a_traceback(words, message, vicinal, tmp_path):
+def test_a_error_is_one_message_not_a_traceback(line, message, rejected, tmp_path):
     (tmp_path / "my pictures").mkdir()
-    done = vicinal(*words)
-    assert done.returncode == 2
-    assert message in done.stderr and "Traceback" not in done.stderr
+    assert message in rejected(line)
 
 
 SMALL = [
@@ -163,36 +152,36 @@ def pictures(paint):
 @pytest.mark.slow
 def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal, works):
     settings = [*SMALL, "training.epochs=2"]
-    done = works("train", "images_from_scratch", f"data={pictures}", *settings, "--run", "run")
+    done = works("train images_from_scratch", f"data={pictures}", *settings, "--run", "run")
     assert "trained" in done.stdout and "untrained" in done.stdout and "report.html" in done.stdout
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<script>alert(1)" not in page
 
-    works("embed", "run", str(pictures), "--out", "vectors.npz")
+    works("embed run", str(pictures), "--out", "vectors.npz")
     with np.load(tmp_path / "vectors.npz", allow_pickle=False) as found:
         assert found["embeddings"].shape == (96, 128) and len(found["names"]) == 96
         np.testing.assert_allclose(np.linalg.norm(found["embeddings"], axis=1), 1, rtol=1e-5)
 
-    works("embed", "run", str(pictures), "--out", "shards")
+    works("embed run", str(pictures), "--out", "shards")
     for words in (
         "evaluate run --data",
         "cluster run --groups 2",
         "clean run",
         "suggest run --k 3",
     ):
-        works(*words.split(), "shards")
-    works("dedupe", "run", "shards", "--embeddings", "--distance", "0.1")
+        works(words, "shards")
+    works("dedupe run shards --embeddings --distance 0.1")
 
     loose = tmp_path / "unsorted"
     (pictures / "class 5").rename(loose)
-    works("embed", "run", "unsorted", "--out", "loose.npz")
+    works("embed run unsorted --out loose.npz")
     with np.load(tmp_path / "loose.npz", allow_pickle=False) as found:
         assert len(found["embeddings"]) == 6 and found["classes"].tolist() == ["unsorted"]
-    assert "1 embeddings" in vicinal("embed", "run", "unsorted/0.png", "--out", "one.npz").stdout
+    assert "1 embeddings" in vicinal("embed run unsorted/0.png --out one.npz").stdout
     loose.rename(pictures / "class 5")
 
-    assert "Known: all, test" in vicinal("evaluate", "run", "--split", "tests").stderr
-    works("report", "run")
+    assert "Known: all, test" in vicinal("evaluate run --split tests").stderr
+    works("report run")
 
 
 def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(
@@ -207,9 +196,9 @@ def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(
     works(*walk, "training.skip_corrupt=true", "--run", "skips")
     assert json.loads((tmp_path / "skips" / "results.json").read_text())["skipped"] == 1
     # As it was trained, without saying so once more.
-    again = works("evaluate", "skips", "--no-clustering")
+    again = works("evaluate skips --no-clustering")
     assert "1 unreadable left out" in again.stdout
-    done = vicinal("data", "check", str(pictures))
+    done = vicinal("data check", str(pictures))
     assert done.returncode == 1 and "2.png" in done.stdout
 
 
@@ -232,20 +221,18 @@ def test_smaller_embeddings_are_measured_or_rejected_before_work(
     labels = np.repeat(np.arange(24), 15)
     features = rng.standard_normal((24, 12))[labels] + 0.5 * rng.standard_normal((360, 12))
     np.savez(tmp_path / "table.npz", features=features.astype(np.float32), labels=labels)
-    train = "train features data=table.npz model.dim=8 training.steps=2 --run run"
-    works(*train.split())
-    elsewhere = ("evaluate", "run", "--data", "nowhere.npz")
+    works("train features data=table.npz model.dim=8 training.steps=2 --run run")
+    elsewhere = "evaluate run --data nowhere.npz"
     for dims in ("0", "9", "two", "4,,8"):
-        said = rejected(*elsewhere, "--dims", dims)
+        said = rejected(elsewhere, "--dims", dims)
         assert "nowhere" not in said and "dims" in said
-    assert "Known: binary, int8" in rejected(*elsewhere, "--quantize", "int4")
-    words = ("--split", "all", "--dims", "4", "--quantize", "int8,binary", "--rerank")
-    words = ("evaluate", "run", *words, "--no-clustering")
-    out = works(*words).stdout
+    assert "Known: binary, int8" in rejected(elsewhere, "--quantize", "int4")
+    line = "evaluate run --split all --dims 4 --quantize int8,binary --rerank --no-clustering"
+    out = works(line).stdout
     lines = map(str.split, out.splitlines())
     (row,) = (line for line in lines if line[:3] == ["4", "binary,", "rescored"])
     assert row[3:6] == ["1", "+", "16"] and "ms" in row and "8 float32, re-ranked" in out, out
-    rows = json.loads(works(*words, "--json").stdout)
+    rows = json.loads(works(line, "--json").stdout)
     whole = next(row for row in rows["compact"] if (row["stored"], row["dims"]) == ("float32", 8))
     trained = rows["rows"][0]["metrics"]
     assert (whole["recall_at_1"], whole["map_at_r"]) == (trained["recall@1"], trained["map@r"])

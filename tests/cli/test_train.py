@@ -40,7 +40,7 @@ def saved(folder):
 def test_few_classes_of_few_pictures_are_trained_without_a_preset(
     pictures, vicinal, tmp_path, works
 ):
-    done = works("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
+    done = works("train --data pictures", *SMALL, "--run", "run", "--no-report")
     assert (
         "preset images" in done.stderr
         and "efficientnet_lite0" in done.stderr
@@ -64,9 +64,7 @@ def test_few_classes_of_few_pictures_are_trained_without_a_preset(
 
 def test_the_head_alone_is_a_baseline_in_seconds(pictures, tmp_path, works):
     done = works(
-        "train",
-        "--data",
-        "pictures",
+        "train --data pictures",
         *SCRATCH,
         "model.dim=8",
         "--head-only",
@@ -87,7 +85,7 @@ def test_the_head_alone_is_a_baseline_in_seconds(pictures, tmp_path, works):
 def test_vectors_are_trained_without_a_preset(tmp_path, works):
     features = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
-    done = works("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
+    done = works("train --data x.npz training.epochs=1 --run run --no-report")
     assert "preset features" in done.stderr
     notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
     assert "8 classes x 3 samples" in "\n".join(notes)
@@ -100,12 +98,12 @@ def test_vectors_are_trained_without_a_preset(tmp_path, works):
     assert "worth it where half a point" in _worth(run, results)
     assert _worth(run, results).startswith("`training.validation=0 training.steps=7` after this")
     # No wider than they are.
-    works("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
+    works("train --data x.npz --head-only --run head --no-report")
 
 
 def test_without_test_classes_the_next_commands_take_all_pictures(pictures, works):
     words = [*SCRATCH, "data.test=0", "training.steps=1", "--run", "run", "--no-report"]
-    done = works("train", "--data", "pictures", *words)
+    done = works("train --data pictures", *words)
     assert "then    vicinal index run\n" in done.stdout + done.stderr
 
 
@@ -114,7 +112,7 @@ def test_a_file_of_slots_is_changed_by_words(pictures, tmp_path, works):
         'data = "pictures"\nloss = { name = "triplet", margin = 0.3 }\n'
     )
     words = [*SCRATCH, "loss.margin=0.4", "training.steps=1", "--run", "run", "--no-report"]
-    works("train", "mine.toml", *words)
+    works("train mine.toml", *words)
     config = saved(tmp_path / "run")["config"]
     assert config["preset"] == "mine" and config["slots"]["loss"]["margin"] == 0.4
 
@@ -132,8 +130,8 @@ def test_a_dry_run_prints_a_file_that_trains_the_same(pictures, tmp_path, works)
 
 
 def test_data_may_stand_where_a_preset_does_but_once(pictures, vicinal, works):
-    works("train", "pictures", *SCRATCH, "--dry-run")
-    done = vicinal("train", "pictures", "--data", "pictures")
+    works("train pictures", *SCRATCH, "--dry-run")
+    done = vicinal("train pictures --data pictures")
     assert (
         done.returncode == 2
         and "pictures is data, and --data or data=... names other data" in done.stderr
