@@ -94,11 +94,16 @@ def batches(device, count=12):
         yield Batch(inputs.to(device), labels.to(device), torch.arange(rows), largest_class=4)
 
 
-def trained(method, *, captured):
-    """Place a method on the GPU and take all steps; return their scalars and what took the
-    steps."""
+def placed(method):
+    """Put a method on the GPU, to train."""
     method.place(torch.device("cuda"))
     method.embedder.train()
+    return method
+
+
+def trained(method, *, captured):
+    """Take all steps; return their scalars and what took the steps."""
+    placed(method)
     take = CUDAGraphStep(method) if captured else method
     return [
         {name: float(value) for name, value in take(batch).scalars.items()}
@@ -205,9 +210,7 @@ def test_margins_that_a_loss_gets_begin_a_phase_and_new_ones_are_written_in_thei
 def test_replayed_steps_take_the_margins_of_their_epoch():
     found = []
     for captured in (False, True):
-        mine = made(HTL(), HierarchicalTripletLoss())
-        mine.place(torch.device("cuda"))
-        mine.embedder.train()
+        mine = placed(made(HTL(), HierarchicalTripletLoss()))
         take = CUDAGraphStep(mine) if captured else mine
         losses = []
         for number, batch in enumerate(batches("cuda", 36)):
@@ -232,10 +235,7 @@ def test_replayed_steps_give_what_steps_give(kind):
 
 @pytest.mark.gpu
 def test_what_a_replay_returned_is_not_overwritten_by_the_next():
-    method = named("plain")
-    method.place(torch.device("cuda"))
-    method.embedder.train()
-    take = CUDAGraphStep(method)
+    take = CUDAGraphStep(placed(named("plain")))
     kept = [take(batch).scalars["loss"] for batch in batches("cuda")]
     assert len({float(loss) for loss in kept}) == len(kept)
 
@@ -273,10 +273,8 @@ def test_a_graph_gives_its_memory_back_with_its_method():
 def test_a_resumed_method_goes_on_as_the_first_would_have():
     """Also by graphs of its own: those of before hold the former state of the optimizers."""
     first = named("hdml")
-    second = named("hdml")
+    second = placed(named("hdml"))
     _, take = trained(first, captured=True)
-    second.place(torch.device("cuda"))
-    second.embedder.train()
     second.load_training_state(copy.deepcopy(first.training_state()))
     again = CUDAGraphStep(second)
     for batch in batches("cuda"):

@@ -7,7 +7,6 @@ import struct
 from importlib import import_module
 
 import pytest
-from tests.kills import Kills
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.run_directory import Journal, RunDirectory
@@ -37,14 +36,9 @@ def lines(first, last):
         }
         if step % 3 == 2:
             scores = {"recall@1": THIRD * step, "map@r": 0.25}
-            where = {"step": step + 1, "epoch": step // 3, "split": "validation"}
-            yield {"kind": "evaluation", **where, "metrics": scores}
-            yield {
-                "kind": "event",
-                "step": step + 1,
-                "epoch": step // 3,
-                "message": "could not read a file",
-            }
+            where = {"step": step + 1, "epoch": step // 3}
+            yield {"kind": "evaluation", **where, "split": "validation", "metrics": scores}
+            yield {"kind": "event", **where, "message": "could not read a file"}
 
 
 def expected(path):
@@ -163,31 +157,6 @@ def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, 
     assert [step for step, _ in found["loss"]] == list(range(8))
     assert found["validation/recall@1"] == [(3, THIRD * 2), (6, THIRD * 5)]
     assert RunDirectory.open(tmp_path).info == run.info  # whatever links a tracker leaves
-
-
-@pytest.mark.slow(20)
-# The dead close no files.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_mlflow_killed_at_any_operation_begins_anew(run, tmp_path):
-    pytest.importorskip("mlflow")
-    journal = Journal(tmp_path / "metrics.jsonl")
-    for line in lines(0, 2):
-        journal.append(line)
-    journal.close()
-
-    def work():
-        opened = Trackers(["mlflow"], run)
-        opened.flush()
-        opened.finish("finished")
-
-    kills = Kills()
-    store = tmp_path / "mlruns"
-    total = kills.run(store, work)
-    assert total > 20
-    for at in range(1, total + 1, 1 + total // 60):
-        kills.run(store, work, at)
-        work()
-        assert read_mlflow(tmp_path) == expected(tmp_path), f"killed at {at} of {total}"
 
 
 def test_a_link_of_wandb_out_of_the_run_hinders_nobody(run, tmp_path):
