@@ -112,13 +112,13 @@ def test_another_model_is_not_mixed_with_old_vectors(made, vicinal, works):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["index", "run", "nowhere"], "does not exist"),
-        (["index", "run", "--remove", "pictures"], "place of the collection"),
-        (["search", "run", "--id", "0"], "vicinal index RUN"),
+        ("index run nowhere", "does not exist"),
+        ("index run --remove pictures", "place of the collection"),
+        ("search run --id 0", "vicinal index RUN"),
     ],
 )
 def test_errors_before_there_is_a_collection(words, message, made, rejected):
-    assert message in rejected(*words)
+    assert message in rejected(words)
 
 
 @pytest.mark.parametrize(
