@@ -208,8 +208,10 @@ def trained(config: Config) -> list[float]:
 def train_fold(folder: Path, *, data: Any, words: Sequence[str], cut: Line) -> list[Line]:
     """Train a whole network on a fold; a task of the pool."""
     began = time.monotonic()
-    config = composed(data, words)
-    scores = trained(config.replace(data=Fold(config.data, **cut)))
+    scores: list[float] = []
+    with suppress(VicinalError):  # it does not go with these data, or diverged
+        config = composed(data, words)
+        scores = trained(config.replace(data=Fold(config.data, **cut)))
     return [{"scores": scores, "seconds": time.monotonic() - began}]
 
 
@@ -414,7 +416,8 @@ class Search:
 
         def done(task: Task, lines: list[Line]) -> str:
             self.note("whole", tasks[task], fold, **lines[0])
-            return f"held out {100 * np.mean(lines[0]['scores']):.1f}"
+            scores = lines[0]["scores"]
+            return f"held out {per_cent(np.mean(scores))}" if scores else "cannot be trained here"
 
         latest = until - (self.longest() or self.guess)
         with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
