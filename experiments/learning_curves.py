@@ -18,7 +18,7 @@ step, and the better of two methods, can be chosen without the test classes.
 """
 
 import argparse
-import contextlib
+import copy
 import dataclasses
 import itertools
 import json
@@ -145,7 +145,7 @@ def train(run: Run, data: Path, file: Path) -> None:
     import torch
 
     from vicinal.evaluation.measure import measure
-    from vicinal.training.trainer import WeightAverage
+    from vicinal.training.trainer import average_weights
 
     # Stop between steps: a process that dies within a kernel takes others of the Multi-Process
     # Service with it.
@@ -155,7 +155,8 @@ def train(run: Run, data: Path, file: Path) -> None:
     method = experiment.method
     device = experiment.device
     ema = experiment.config.training.ema
-    average = None if ema is None else WeightAverage(method.embedder, ema)
+    measured = method.embedder if ema is None else copy.deepcopy(method.embedder)
+    encoder = dataclasses.replace(experiment.encoder, embedder=measured)
     evaluated = {step for step in run.evaluated if step < run.steps} | {run.steps}
     seconds = 0.0
 
@@ -169,17 +170,16 @@ def train(run: Run, data: Path, file: Path) -> None:
         }
         embedded: dict[str, Embedded] = {}
         finite = all(bool(parameter.isfinite().all()) for parameter in method.embedder.parameters())
-        with average.applied(method.embedder) if average else contextlib.nullcontext():
-            for part, split in PARTS.items() if finite else ():
-                if part != "held_out" or run.hold_out:
-                    records = experiment.records.part(split)  # type: ignore[arg-type]
-                    found = experiment.embed(experiment.encoder, records)
-                    whole = step == run.steps  # what the papers' tables print
-                    scores = measure(found, recalls=(1, 2, 4, 8), clustering=whole)
-                    line[part] = {name: round(score, 5) for name, score in scores.items()}
-                    embedded[part] = found
-            if run.hold_out and finite:
-                line["judged"] = judged(embedded["held_out"], embedded["train"])
+        for part, split in PARTS.items() if finite else ():
+            if part != "held_out" or run.hold_out:
+                records = experiment.records.part(split)  # type: ignore[arg-type]
+                found = experiment.embed(encoder, records)
+                whole = step == run.steps  # what the papers' tables print
+                scores = measure(found, recalls=(1, 2, 4, 8), clustering=whole)
+                line[part] = {name: round(score, 5) for name, score in scores.items()}
+                embedded[part] = found
+        if run.hold_out and finite:
+            line["judged"] = judged(embedded["held_out"], embedded["train"])
         line |= {
             "seconds": round(seconds, 1),
             "ended": step == run.steps or not finite,
@@ -206,8 +206,8 @@ def train(run: Run, data: Path, file: Path) -> None:
         since = time.monotonic()
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
             result = take(batch)
-            if average is not None:
-                average.update(method.embedder)
+            if ema is not None:
+                average_weights(measured, method.embedder, ema, step)
             step += 1
             if stopped:
                 break

@@ -4,13 +4,14 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from vicinal.config import compose, from_words
-from vicinal.training.trainer import WeightAverage
+from vicinal.training import trainer
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 
@@ -109,24 +110,18 @@ def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(
         Image.fromarray(rng.integers(0, 256, (16, 16, 3), np.uint8)).save(folder / f"{number}.png")
     monkeypatch.setattr("signal.signal", lambda number, stop: None)
 
-    class Counted(WeightAverage):
-        def update(self, embedder):
-            calls.append("update")
-            super().update(embedder)
-
-        def applied(self, embedder):
-            calls.append("applied")
-            return super().applied(embedder)
-
-    calls = []
-    monkeypatch.setattr("vicinal.training.trainer.WeightAverage", Counted)
+    averaged = Mock(wraps=trainer.average_weights)
+    monkeypatch.setattr(trainer, "average_weights", averaged)
     lines = read_run(curves, tmp_path, "training.ema=0.9")
-    assert calls == ["applied", "update", "applied", "update", "update", "applied"]
+    assert [call.args[3] for call in averaged.call_args_list] == [0, 1, 2]
     assert [(line["step"], line["ended"], "words" in line) for line in lines] == [
         (0, False, True),
         (1, False, False),
         (3, True, False),
     ]
+    monkeypatch.setattr(trainer, "average_weights", lambda *_: None)  # stays the start
+    kept = read_run(curves, tmp_path, "training.ema=0.9")
+    assert len({str(line["train"]["map@r"]) for line in kept}) == 1
     assert all({"test", "train", "held_out"} <= line.keys() for line in lines)
     assert [line.get("scalars", {}).get("loss", 0) > 0 for line in lines] == [False, True, True]
     late = read_run(curves, tmp_path, "", evaluated=(2,))  # without step 0 a file begins anew, too
