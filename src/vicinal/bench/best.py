@@ -417,7 +417,11 @@ class Search:
         def done(task: Task, lines: list[Line]) -> str:
             self.note("whole", tasks[task], fold, **lines[0])
             scores = lines[0]["scores"]
-            return f"held out {per_cent(np.mean(scores))}" if scores else "cannot be trained here"
+            return (
+                f"held out {per_cent(float(np.mean(scores)))}"
+                if scores
+                else "cannot be trained here"
+            )
 
         latest = until - (self.longest() or self.guess)
         with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
