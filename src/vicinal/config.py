@@ -102,8 +102,8 @@ class Training(Settings, kw_only=True):
     Attributes:
         epochs: how often the training set is seen; ignored where ``steps`` is set.
         steps: number of updates.
-        head_only: take no step, but keep the head that ``model.start`` sets in closed form: a
-            baseline before training.
+        head_only: take no step, but keep the head that ``model.start`` sets in closed form, or
+            with ``model.head=none`` the network as it is: a baseline before training.
         patience: stop after this many evaluations of the held-out classes without improvement; None
             trains to the end.
         batch_size: rows of a batch; the sampler makes classes, pairs, triplets or episodes of them.
@@ -253,9 +253,9 @@ class Config:
                 f"{start}. Set model.start=random, and leave out --head-only.",
             ),
             (
-                training.head_only and not computed,
+                training.head_only and not computed and model.head != "none",
                 f"training.head_only keeps a head in closed form, got {start}. Set "
-                "model.start=discriminant.",
+                "model.start=discriminant, or model.head=none for the network as it is.",
             ),
             (
                 captioned and not plain,

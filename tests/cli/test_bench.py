@@ -175,6 +175,7 @@ def test_the_best_for_a_folder_of_pictures(here, tmp_path, works):
     words += ["loss=triplet,n_pair", "--minutes", "1.5", "--out", "best", "--jobs", "1"]
     _, out, _ = works(*words)
     page = (tmp_path / "best" / "run" / "best.md").read_text()
+    assert "| training.head_only=true model.head=none model.start=random | whole |" in page
     assert "| default | whole |" in page and "'my pictures'" in page and "best.toml" in out
     works(*words)
 

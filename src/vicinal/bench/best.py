@@ -65,7 +65,8 @@ _ON_HEADS = (
     "training.head_only",
 )
 _LENGTH = ("training.epochs=", "training.steps=")
-_STARTS = (
+_STARTS = (  # without a step: the network as it is, and with a head
+    ("training.head_only=true", "model.head=none", "model.start=random"),
     ("training.head_only=true", "model.start=principal"),
     ("training.head_only=true", "model.start=discriminant"),
 )

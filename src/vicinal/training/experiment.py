@@ -450,7 +450,8 @@ def prepare(
             f"batch norm took its statistics from the rows of each of {count} processes, not from "
             "the whole batch: one process, or GPUs, would give other numbers."
         )
-    closed = ("the head was set in closed form; no step was trained.",)
+    kept = "there is no head" if config.model.head == "none" else "the head was set in closed form"
+    closed = (f"{kept}; no step was trained.",)
     notes += closed if training.head_only else method.notes
     console = console or Console(quiet=True)
     for each in pretrained(config.model, method.embedder):
