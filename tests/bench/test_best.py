@@ -128,6 +128,7 @@ def test_a_short_look_tells_which_heads_run_where_not_all_can(make, monkeypatch)
     looked = {one.words for one in found.ranked("short")}
     tried = {one.words for one in found.ranked("heads")}
     assert len(looked) > 2 * len(tried) and 450 < now[0] <= 480
+    assert rates[0] in tried, "beside the default it tells what a candidate costs"
     assert found.choose().words == rates[-1], "the last and best"
     page = found.page(found.choose(), "")
     assert page.count("| short |") == len(looked)
@@ -181,6 +182,20 @@ def test_networks_of_pictures_are_tried_with_other_pooling_and_crops(make):
     found.base = found.base.replace(model={"name": "efficientnet_lite0", "pooling": "generalized"})
     assert ("model.pooling=average",) in found.of_pictures()
     assert not any("transform" in word for words in found.of_pictures() for word in words)
+
+
+def test_the_last_training_ends_while_there_is_time_to_measure_it(few, make, monkeypatch):
+    asked = {}
+
+    def stop(config, folder, **how):
+        asked.update(how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(best, "train_run", stop)
+    found = make()
+    with pytest.raises(KeyboardInterrupt):
+        found.run()
+    assert found.began < asked["until"] == found.measured < found.until
 
 
 def test_records_are_held_out_where_classes_are_too_few(few, make):

@@ -340,7 +340,7 @@ class Search:
         """Halve the candidates fold by fold; the default and the starts stay. What the first of
         them take tells how many others the time allows on all folds."""
         always = [words for words in running if not words or _closed(words)]
-        first = running[:LEAST]
+        first = running[: len(always) + 1]
         self.measure(level, first, 0, until)
         taken = [self.trial(level, words).seconds for words in first if not _closed(words)]
         cost = max(0.01, min(taken))  # the first of all also loads what all others find loaded
@@ -547,7 +547,7 @@ class Search:
             if one.words in self.candidates and one.scores.keys() >= {*folds}
         ]
         left = left or [one for one in self.ranked("heads") if _closed(one.words)]
-        if not left:  # there was no time to measure anything: what never is below the start
+        if not left:  # there was no time to measure anything
             return Trial(_STARTS[-1])
         return simplest(sorted(left, key=lambda one: self.candidates.index(one.words)))
 
